@@ -96,7 +96,7 @@ void add_bench(CLI::App& app) {
       fail_input("--against: compares what was measured; --dry-run measures nothing");
     if (!o->against.empty()) against = kernels::plan_from_json(read_file(o->against), o->against);
     const std::string model = resolve_model(r, Fetch::kAllowed, Parts::kNoWeights);
-    const TextSide text = text_side_of(r, model);
+    const TokenizerBundle text = text_side_of(r, model);
     if (o->dry_run) {
       config::Recipe shapes = r;  // they do not depend on the device, which need not be here
       shapes.hardware.gpus = 0;

@@ -212,7 +212,7 @@ class Conversation {
   }
 
   const Options& o_;
-  TextSide text_;
+  TokenizerBundle text_;
   infer::Model model_;
   infer::Engine engine_;
   std::vector<int32_t> ends_;  // of a turn

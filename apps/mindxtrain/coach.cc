@@ -196,7 +196,7 @@ std::string CoachDesk::preflight(const std::string& text) {
 
 namespace {
 
-OrderedJson row_answer(const data::Dataset& set, int64_t row, const data::Coder& coder) {
+OrderedJson row_answer(const data::Dataset& set, int64_t row, const data::SampleEncoder& coder) {
   OrderedJson documents = OrderedJson::array();
   for (const auto& d : data::preview_documents(set, row, coder)) {
     OrderedJson pieces = OrderedJson::array();

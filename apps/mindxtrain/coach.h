@@ -10,10 +10,10 @@
 
 #include "config/recipe.h"
 #include "jobs.h"
+#include "playground.h"
 #include "recipe_paths.h"
 #include "registry/registry.h"
 #include "serve/coach/coach.h"
-#include "trial.h"
 
 namespace mxt::app {
 
@@ -69,7 +69,7 @@ class CoachDesk final : public serve::Coach {
   std::vector<std::string> models_;
   std::string registry_path_, scratch_;
   std::mutex heavy_;  // one plan or preview at a time
-  Trial trial_;
+  Playground trial_;
 };
 
 }  // namespace mxt::app

@@ -50,7 +50,7 @@ Work work_of(const train::Setup& s, const train::Pass& pass, kernels::Ops& ops) 
   w.flops = program.flops(w.tokens, s.seq_len, w.tokens);
   w.float32 = s.type == DType::kF32;
   for (const graph::Param& p : g.params)
-    if (p.held == graph::Held::kFp8 || p.held == graph::Held::kRounded)
+    if (p.held == graph::Storage::kFp8 || p.held == graph::Storage::kFakeQuant)
       w.fp8_flops += 4.0 * static_cast<double>(p.rows * p.cols * w.tokens);
   w.update_bytes = 2 * params.offloaded(runtime::Offload::kOptimizer);
   w.bytes = 2 * passes * params.weights + w.update_bytes + (passes + 1) * params.gradients;
@@ -181,7 +181,7 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
 
   r = as_planned(r);
   const std::string model = resolve_model(r, o.fetch, Parts::kNoWeights);
-  const TextSide text = text_side_of(r, model, o.fetch);
+  const TokenizerBundle text = text_side_of(r, model, o.fetch);
   auto setup = train::make_setup(r, model, vocabulary_of(text), nullptr, train::Reads::kConfig);
   kernels::Ops& ops = ops_or_cpu(*setup->backend);
   const uint64_t memory = here ? train::host_memory() : static_cast<uint64_t>(d.memory_gb * 1e9 * 0.95);

@@ -31,7 +31,7 @@ struct Options {
   bool json = false;
 };
 
-OrderedJson measure_bits(const Options& o, const TextSide& text) {
+OrderedJson measure_bits(const Options& o, const TokenizerBundle& text) {
   const HarnessRequest& h = o.harness;
   if (!text.tok) fail_input("{}: the model's folder has no tokenizer", h.model_name);
   const data::Dataset set = data::Dataset::open(o.bpb, o.part);
@@ -43,7 +43,7 @@ OrderedJson measure_bits(const Options& o, const TextSide& text) {
 
 // The small measures that need no task file: perplexity of a text, bits per byte of prepared rows, exact match on a
 // synth task's held-out rows, CORE over a bundle. Nothing where a signal ended it.
-std::optional<OrderedJson> measure_plain(const Options& o, const TextSide& text) {
+std::optional<OrderedJson> measure_plain(const Options& o, const TokenizerBundle& text) {
   const HarnessRequest& h = o.harness;
   OrderedJson out = OrderedJson::object();
   if (!o.bpb.empty()) out["bits_per_byte"] = measure_bits(o, text);
@@ -127,7 +127,7 @@ void run(Options& o) {
   set_threads(o.threads);
   h.model = resolve_model(h.model_name, std::nullopt);
   h.type = compute_type(o.dtype, h.model, h.device);
-  const TextSide text = load_text_side(h.model, h.adapter);
+  const TokenizerBundle text = load_text_side(h.model, h.adapter);
   OrderedJson measured = OrderedJson::object();
   if (plain) {
     const auto plainly = measure_plain(o, text);

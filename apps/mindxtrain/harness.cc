@@ -103,7 +103,7 @@ std::string harness_digest(const HarnessRequest& r) {
 
 namespace {
 
-eval::LanguageModel language_model(const HarnessRequest& r, const TextSide& text) {
+eval::LanguageModel language_model(const HarnessRequest& r, const TokenizerBundle& text) {
   if (!text.tok) fail_input("{}: the model's folder has no tokenizer", r.model_name);
   eval::ModelChoice choice;
   choice.path = r.model;
@@ -121,7 +121,7 @@ std::string cache_of(const HarnessRequest& r) { return r.cache.empty() ? r.out +
 
 }  // namespace
 
-std::optional<OrderedJson> run_core(const HarnessRequest& r, const TextSide& text, const std::string& bundle) {
+std::optional<OrderedJson> run_core(const HarnessRequest& r, const TokenizerBundle& text, const std::string& bundle) {
   const std::vector<eval::CoreTask> tasks = eval::read_core_bundle(bundle, r.limit);
   eval::LanguageModel model = language_model(r, text);
   make_folders(r.out);
@@ -139,8 +139,8 @@ std::optional<OrderedJson> run_core(const HarnessRequest& r, const TextSide& tex
   return e.results;
 }
 
-std::optional<OrderedJson> run_chat_core(const HarnessRequest& r, const TextSide& text, const std::string& folder,
-                                         const std::vector<std::string>& names) {
+std::optional<OrderedJson> run_chat_core(const HarnessRequest& r, const TokenizerBundle& text,
+                                         const std::string& folder, const std::vector<std::string>& names) {
   constexpr int64_t kAnswer = 512;  // tokens; less where that leaves no room for what is asked
   const std::vector<eval::ChatTask> tasks = eval::read_chat_tasks(folder, names, r.limit);
   if (!text.chat) fail_input("{}: the model has no chat template, and ChatCORE asks in chats", r.model_name);
@@ -183,7 +183,7 @@ std::optional<OrderedJson> run_chat_core(const HarnessRequest& r, const TextSide
   return e.results;
 }
 
-std::optional<OrderedJson> run_harness(const HarnessRequest& r, const TextSide& text) {
+std::optional<OrderedJson> run_harness(const HarnessRequest& r, const TokenizerBundle& text) {
   const std::string kept = r.out + "/results.json";
   if (!r.inputs.empty() && !r.stamped && fs::exists(kept)) {
     const OrderedJson before = parse_ordered_json(read_file(kept), kept);
@@ -236,7 +236,7 @@ std::optional<OrderedJson> run_harness(const HarnessRequest& r, const TextSide& 
   return e.results;
 }
 
-std::function<eval::Asked(const OrderedJson&)> asks_with_pictures(const TextSide& text) {
+std::function<eval::Asked(const OrderedJson&)> asks_with_pictures(const TokenizerBundle& text) {
   if (!text.pictures) return {};
   return [&text](OrderedJson messages) {
     const std::string where = "held-out row";

@@ -34,14 +34,15 @@ struct HarnessRequest {
 
 // CORE over a bundle folder (eval/core/core.h), `limit` items a task: samples into `out`; nothing where a signal ended
 // it.
-std::optional<OrderedJson> run_core(const HarnessRequest& request, const TextSide& text, const std::string& bundle);
+std::optional<OrderedJson> run_core(const HarnessRequest& request, const TokenizerBundle& text,
+                                    const std::string& bundle);
 
 // ChatCORE over the tasks in a folder (eval/core/chat_core.h), of these names (none: all), likewise.
-std::optional<OrderedJson> run_chat_core(const HarnessRequest& request, const TextSide& text, const std::string& folder,
-                                         const std::vector<std::string>& names);
+std::optional<OrderedJson> run_chat_core(const HarnessRequest& request, const TokenizerBundle& text,
+                                         const std::string& folder, const std::vector<std::string>& names);
 
 // Runs the tasks and writes results and samples into `out`; nothing where a signal ended it (state saved).
-std::optional<OrderedJson> run_harness(const HarnessRequest& request, const TextSide& text);
+std::optional<OrderedJson> run_harness(const HarnessRequest& request, const TokenizerBundle& text);
 
 // Of the tasks as they resolve and of their documents: what scores depend on beside the model.
 std::string harness_digest(const HarnessRequest& request);
@@ -54,7 +55,7 @@ void check_harness(const HarnessRequest& request);
 std::vector<std::string> eval_texts(const config::Eval& eval);
 
 // How messages with pictures are asked; empty of a model that sees none.
-std::function<eval::Asked(const OrderedJson&)> asks_with_pictures(const TextSide& text);
+std::function<eval::Asked(const OrderedJson&)> asks_with_pictures(const TokenizerBundle& text);
 
 // Held-out requests of a synth task, with their answers: what exact match is measured on.
 std::vector<eval::Question> synth_questions(const std::string& task, int64_t rows, uint64_t seed);

@@ -73,7 +73,7 @@ std::shared_ptr<const tokenizer::ChatTemplate> compile_template(const tokenizer:
   return tokenizer::ChatTemplate::compile(source, name, special, control);
 }
 
-void take_own_templates(TextSide& s, const std::string& name) {
+void take_own_templates(TokenizerBundle& s, const std::string& name) {
   s.chat_source = s.tok->chat_template(), s.tool_source = s.tok->tool_template();
   s.chat = compile_template(*s.tok, s.chat_source, name);
   if (s.chat && !s.tool_source.empty())
@@ -240,8 +240,8 @@ std::optional<data::PictureRules> picture_rules(const std::string& folder, const
   return picture_rules(formats::read_model_config(folder), folder, tok);
 }
 
-TextSide load_text_side(const std::string& path, const std::string& adapter) {
-  TextSide s;
+TokenizerBundle load_text_side(const std::string& path, const std::string& adapter) {
+  TokenizerBundle s;
   s.tok = load_tokenizer(path);
   const std::string trained_with = adapter + "/chat_template.jinja";
   if (!adapter.empty() && fs::is_regular_file(trained_with)) return with_template(s, trained_with);
@@ -250,8 +250,8 @@ TextSide load_text_side(const std::string& path, const std::string& adapter) {
   return s;
 }
 
-TextSide with_template(const TextSide& side, const std::string& file) {
-  TextSide s = side;
+TokenizerBundle with_template(const TokenizerBundle& side, const std::string& file) {
+  TokenizerBundle s = side;
   s.chat_source = read_file(file), s.tool_source.clear();
   s.chat = compile_template(*s.tok, s.chat_source, file);
   return s;
@@ -289,8 +289,8 @@ std::optional<data::PictureRules> rules_of(const config::Recipe& recipe, const s
 
 }  // namespace
 
-TextSide text_side_of(const config::Recipe& recipe, const std::string& model_path, Fetch fetch) {
-  TextSide s;
+TokenizerBundle text_side_of(const config::Recipe& recipe, const std::string& model_path, Fetch fetch) {
+  TokenizerBundle s;
   s.pictures = rules_of(recipe, model_path, nullptr);
   if (recipe.model.tokenizer && *recipe.model.tokenizer == "char")
     s.tok = tokenizer::Tokenizer::characters(data::corpus_characters(recipe, data_access(recipe)));
@@ -319,18 +319,18 @@ TextSide text_side_of(const config::Recipe& recipe, const std::string& model_pat
   return s;
 }
 
-bool own_templates(const TextSide& side) {
+bool own_templates(const TokenizerBundle& side) {
   return side.chat_source == side.tok->chat_template() && side.tool_source == side.tok->tool_template();
 }
 
-std::unique_ptr<data::Coder> coder_of(const config::Recipe& recipe, Fetch fetch) {
+std::unique_ptr<data::SampleEncoder> coder_of(const config::Recipe& recipe, Fetch fetch) {
   if (recipe.model.tokenizer == "train")
     fail_missing(
         "{}: model.tokenizer: train: is learned by `mindxtrain run`; for this, make one by `mindxtrain tokenizer train "
         "--ties rustbpe` and name its folder",
         recipe.source);
   const std::string model = resolve_model(recipe, fetch, Parts::kNoWeights);
-  const TextSide side = text_side_of(recipe, model, fetch);
+  const TokenizerBundle side = text_side_of(recipe, model, fetch);
   const int64_t vocab = model.empty()             ? train::random_config(recipe, vocabulary_of(side)).vocab_size
                         : formats::is_gguf(model) ? formats::WeightSource::open(model)->config().vocab_size
                                                   : formats::read_model_config(model).vocab_size;
@@ -409,18 +409,18 @@ PicturePrompt show_prompt(const tokenizer::Tokenizer& tok, const data::PictureRu
   return p;
 }
 
-std::unique_ptr<data::Coder> make_coder(const TextSide& side, int64_t model_vocab) {
+std::unique_ptr<data::SampleEncoder> make_coder(const TokenizerBundle& side, int64_t model_vocab) {
   return data::make_coder({side.tok, side.chat, side.chat_source + side.tool_source, model_vocab, side.pictures});
 }
 
-int64_t vocabulary_of(const TextSide& side) { return side.tok ? side.tok->vocab_size() : 0; }
+int64_t vocabulary_of(const TokenizerBundle& side) { return side.tok ? side.tok->vocab_size() : 0; }
 
-void save_text_side(const TextSide& side, const std::string& folder) {
+void save_text_side(const TokenizerBundle& side, const std::string& folder) {
   side.tok->save(folder);
   if (!own_templates(side)) save_template(side, folder);
 }
 
-void save_template(const TextSide& side, const std::string& folder) {
+void save_template(const TokenizerBundle& side, const std::string& folder) {
   write_file_atomic(folder + "/chat_template.jinja", side.chat_source);
   std::error_code ec;  // of the model's own; the one that is saved renders chats with tools too
   fs::remove(folder + "/additional_chat_templates/tool_use.jinja", ec);

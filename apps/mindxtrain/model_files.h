@@ -45,7 +45,7 @@ config::Recipe as_planned(const config::Recipe& recipe, int depth = 0);
 // places.
 config::Recipe as_made(const config::Recipe& recipe, const std::string& run);
 
-struct TextSide {
+struct TokenizerBundle {
   std::shared_ptr<const tokenizer::Tokenizer> tok;      // null where the folder has none: rows of ids will still do
   std::shared_ptr<const tokenizer::ChatTemplate> chat;  // null where the model has none
   std::optional<data::PictureRules> pictures;           // of a model that sees pictures
@@ -53,20 +53,21 @@ struct TextSide {
 };
 bool has_tokenizer(const std::string& folder_or_gguf);
 // With an adapter that has a chat_template.jinja beside its weights: what it was trained with.
-TextSide load_text_side(const std::string& folder_or_gguf, const std::string& adapter = "");
+TokenizerBundle load_text_side(const std::string& folder_or_gguf, const std::string& adapter = "");
 // The same tokenizer with the chat template in this file.
-TextSide with_template(const TextSide& side, const std::string& file);
+TokenizerBundle with_template(const TokenizerBundle& side, const std::string& file);
 // What data::prepare may reach: the Hub's settings, the cache folder, the environment, Ctrl-C, the recipe's eval tasks
 // and models.
 data::Access data_access(const config::Recipe& recipe, Fetch fetch = Fetch::kAllowed);
 // For a recipe: model.tokenizer (or the model's own; `char`: the characters of its data), model.chat_template,
 // data.tools_in.
-TextSide text_side_of(const config::Recipe& recipe, const std::string& model_path, Fetch fetch = Fetch::kAllowed);
+TokenizerBundle text_side_of(const config::Recipe& recipe, const std::string& model_path,
+                             Fetch fetch = Fetch::kAllowed);
 
 // What makes tokens of the recipe's rows. Of a Hub model its tokenizer and configuration are fetched, not its weights.
-std::unique_ptr<data::Coder> coder_of(const config::Recipe& recipe, Fetch fetch = Fetch::kAllowed);
+std::unique_ptr<data::SampleEncoder> coder_of(const config::Recipe& recipe, Fetch fetch = Fetch::kAllowed);
 // `model_vocab`: ids of finished rows must lie below it.
-std::unique_ptr<data::Coder> make_coder(const TextSide& side, int64_t model_vocab);
+std::unique_ptr<data::SampleEncoder> make_coder(const TokenizerBundle& side, int64_t model_vocab);
 // What the model makes of pictures; none where it sees none. `folder`: where its processor's file may be; may be "".
 std::optional<data::PictureRules> picture_rules(const formats::ModelConfig& config, const std::string& folder,
                                                 const tokenizer::Tokenizer* tok = nullptr);
@@ -84,13 +85,13 @@ PicturePrompt show_prompt(const tokenizer::Tokenizer& tok, const data::PictureRu
                           std::vector<tokenizer::Span> plain, std::span<const data::SeenPicture> seen,
                           const std::string& where);
 // Ids that the tokenizer can make; 0 where there is none.
-int64_t vocabulary_of(const TextSide& side);
+int64_t vocabulary_of(const TokenizerBundle& side);
 
 // Writes the tokenizer's files beside a saved model or adapter, so that the folder can be used alone.
-void save_text_side(const TextSide& side, const std::string& folder);
+void save_text_side(const TokenizerBundle& side, const std::string& folder);
 // Whether the templates are the tokenizer's own; where not, save_template() writes chat_template.jinja.
-bool own_templates(const TextSide& side);
-void save_template(const TextSide& side, const std::string& folder);
+bool own_templates(const TokenizerBundle& side);
+void save_template(const TokenizerBundle& side, const std::string& folder);
 
 // Copies the files of a model folder that are neither weights nor its config, whatever tokenizer they are of. How many
 // there were.

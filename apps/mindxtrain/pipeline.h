@@ -102,7 +102,7 @@ class Pipeline {
   config::Recipe recipe_;
   std::unique_ptr<FolderLock> lock_;
   std::string model_path_;
-  TextSide text_;
+  TokenizerBundle text_;
   std::unique_ptr<train::Setup> setup_;
   kernels::Backend backend_;
   kernels::KernelPlan plan_;

@@ -61,7 +61,7 @@ void add_quantize(CLI::App& app) {
     if (!o->dtype.empty()) job.type = parse_dtype(o->dtype);
     job.model = resolve_model(o->model, std::nullopt);
     job.name = fs::path(o->model + "/").lexically_normal().parent_path().filename().string();
-    const TextSide side = has_tokenizer(job.model) ? load_text_side(job.model) : TextSide{};
+    const TokenizerBundle side = has_tokenizer(job.model) ? load_text_side(job.model) : TokenizerBundle{};
     const OrderedJson report = quantize_model(job, side);
     std::printf("%s", o->json ? (report.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n").c_str()
                               : report_text(report).c_str());

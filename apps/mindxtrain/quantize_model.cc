@@ -42,7 +42,7 @@ std::string_view rounding_text(formats::InputRounding r) {
   }
 }
 
-OrderedJson compare_models(const QuantizeJob& job, const TextSide& side, const quantize::Written& written) {
+OrderedJson compare_models(const QuantizeJob& job, const TokenizerBundle& side, const quantize::Written& written) {
   const bool precise = quantize::is_gguf_scheme(job.settings.scheme) && written.parameters <= kParametersInFloat32;
   const bool held_in_bf16 = formats::WeightSource::open(job.model)->held_type() == DType::kBF16;
   const DType type = job.type.value_or(precise || !held_in_bf16 ? DType::kF32 : DType::kBF16);
@@ -94,7 +94,7 @@ void keep_sources(const QuantizeJob& job) {
 
 }  // namespace
 
-OrderedJson quantize_model(const QuantizeJob& job, const TextSide& side) {
+OrderedJson quantize_model(const QuantizeJob& job, const TokenizerBundle& side) {
   if (fs::is_directory(job.out) && !fs::exists(job.out + "/" + kReport) && !fs::is_empty(job.out))
     fail_input("{}: this folder holds something else: choose another --out", job.out);
   keep_sources(job);

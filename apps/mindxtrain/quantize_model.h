@@ -25,7 +25,7 @@ struct QuantizeJob {
 };
 
 // Writes the weights, the tokenizer's files and quantization.json (the returned report: no dates, no durations).
-OrderedJson quantize_model(const QuantizeJob& job, const TextSide& side);
+OrderedJson quantize_model(const QuantizeJob& job, const TokenizerBundle& side);
 std::string report_text(const OrderedJson& report);
 
 }  // namespace mxt::app

@@ -105,7 +105,7 @@ class TrainedRows {
  private:
   std::string model_;
   std::shared_ptr<const std::string> path_;
-  std::unique_ptr<data::Coder> coder_;
+  std::unique_ptr<data::SampleEncoder> coder_;
   std::optional<data::Layout> layout_;
 };
 

@@ -172,7 +172,7 @@ void run(Options o) {
   const std::string path = resolve_model(o.model, std::nullopt);
   // One template serves all requests: the adapter's, where there is one adapter.
   const std::string only = o.adapters.size() == 1 ? o.adapters[0].substr(o.adapters[0].find('=') + 1) : std::string();
-  TextSide text = load_text_side(path, only);
+  TokenizerBundle text = load_text_side(path, only);
   if (o.adapters.size() > 1)
     for (const std::string& a : o.adapters)
       if (const std::string folder = a.substr(a.find('=') + 1); fs::exists(folder + "/chat_template.jinja"))

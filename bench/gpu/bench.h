@@ -73,7 +73,7 @@ struct HeldBytes {
   size_t weight, scale, transposed;
 };
 inline HeldBytes held_bytes(const graph::Param& p) {
-  if (p.held == graph::Held::kCoded) {
+  if (p.held == graph::Storage::kCoded) {
     const runtime::CodedPlace end = runtime::coded_place(p, p.segments.size());
     return {static_cast<size_t>(end.codes), static_cast<size_t>(end.scales), 0};
   }
@@ -119,7 +119,7 @@ inline void fill_with_noise(runtime::ParamStore& params, const graph::Graph& g, 
       params.sync_weights(id);
       continue;
     }
-    if (p.held == graph::Held::kFp8 || p.held == graph::Held::kCoded) {
+    if (p.held == graph::Storage::kFp8 || p.held == graph::Storage::kCoded) {
       const auto same = std::find_if(rounded.begin(), rounded.end(), [&](graph::ParamId of) {
         return held_alike(g.params[static_cast<size_t>(of)], p);
       });
@@ -133,7 +133,7 @@ inline void fill_with_noise(runtime::ParamStore& params, const graph::Graph& g, 
       }
       rounded.push_back(id);
     }
-    if (p.held != graph::Held::kPlain || p.back != graph::Held::kPlain) {
+    if (p.held != graph::Storage::kPlain || p.back != graph::Storage::kPlain) {
       const auto a = params.write(id);
       auto* to = static_cast<std::byte*>(a->weight);
       const size_t bytes = static_cast<size_t>(a->size) * size_of(type), start = (i * 7919 % 1000) * 64;

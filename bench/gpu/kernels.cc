@@ -116,17 +116,17 @@ void run(int64_t tokens, int64_t length, int64_t heads, int64_t kv) {
     c.heads = heads, c.kv_heads = kv, c.head_dim = hd, c.rotary = hd, c.positions = positions, c.cos = cs, c.sin = sn,
     c.q_w = w.p, c.k_w = w.p, c.wtype = bf, c.rstd = rstd;
   };
-  x.report("qk_rope, norm", T * static_cast<double>(qkv) * 2 * 2, 0, [&] {
-    QkRope c;
+  x.report("qk_norm_rope, norm", T * static_cast<double>(qkv) * 2 * 2, 0, [&] {
+    QkNormRope c;
     rope(c);
     c.qkv = q1, c.out = q2;
-    x.ops.qk_rope(c);
+    x.ops.qk_norm_rope(c);
   });
-  x.report("qk_rope_grad, norm", T * static_cast<double>(qkv - 1024) * 2 * 3, 0, [&] {
-    QkRopeGrad c;
+  x.report("qk_norm_rope_grad, norm", T * static_cast<double>(qkv - 1024) * 2 * 3, 0, [&] {
+    QkNormRopeGrad c;
     rope(c);
     c.qkv = q1, c.dout = q2, c.dqkv = q2;
-    x.ops.qk_rope_grad(c);
+    x.ops.qk_norm_rope_grad(c);
   });
   x.report("swiglu", T * static_cast<double>(ffn) * 2 * 3, 0, [&] { x.ops.act({Activation::kSwiGlu, wide, mid}); });
   x.report("swiglu_grad", T * static_cast<double>(ffn) * 2 * 5, 0,

@@ -74,7 +74,7 @@ kernels::KernelPlan probe(const runtime::Program& program, kernels::Backend& b) 
       kernels::Gemm call = *g;
       if (b.ops->same_gemm(call, static_cast<int>(i)) != static_cast<int>(i)) continue;
       const size_t first = call.a.type == DType::kF8E4M3 ? 3 : 0;
-      if (call.row_max) call.row_max = static_cast<float*>(maxima.data());
+      if (call.row_absmax) call.row_absmax = static_cast<float*>(maxima.data());
       if (call.tail_a.cols > 0) call.tail_a.p = operands[0].data(), call.tail_b.p = operands[1].data();
       call.a.p = operands[first].data(), call.b.p = operands[first + 1].data(), call.c.p = operands[2].data(),
       call.bias = nullptr, call.a_scale = call.b_scale = nullptr, call.algo = static_cast<int>(i);
@@ -138,7 +138,7 @@ int run(int argc, char** argv) {
   o.lora = o.train_base ? nullptr : &lora;
   o.positions = seq;
   o.head_chunk = 4096;
-  o.base = type == "fp8" && !o.train_base ? graph::Held::kFp8 : graph::Held::kPlain;
+  o.base = type == "fp8" && !o.train_base ? graph::Storage::kFp8 : graph::Storage::kPlain;
   o.fp8_products = type == "fp8" && o.train_base;
   models::CodedPlan coded;
   coded.of = [&type](const std::string& weight) {

@@ -104,26 +104,26 @@ void rope(Ops& ops, int64_t t, int64_t heads, int64_t kv, int64_t d, DType type)
   const double one = static_cast<double>(t * width) * static_cast<double>(size_of(type));
   std::vector<int32_t> positions;
   for (int64_t i = 0; i < t; ++i) positions.push_back(static_cast<int32_t>(i % 256));
-  QkRope r;
+  QkNormRope r;
   r.qkv = a.mat(t, width, type), r.out = a.mat(t, width, type);
   r.heads = heads, r.kv_heads = kv, r.head_dim = r.rotary = d;
   r.positions = positions.data(), r.cos = a.floats(256 * d / 2), r.sin = a.floats(256 * d / 2);
   const std::string tag = fmt::format("{} {} h{} kv{} d{}", name_of(type), t, heads, kv, d);
-  QkRope in_place = r;
+  QkNormRope in_place = r;
   in_place.qkv = in_place.out;
-  report("rope in place " + tag, 2 * one, [&] { ops.qk_rope(in_place); });
+  report("rope in place " + tag, 2 * one, [&] { ops.qk_norm_rope(in_place); });
   r.q_w = a.floats(d), r.k_w = a.floats(d), r.rstd = a.floats(t * (heads + kv));
-  report("qk_norm + rope " + tag, 2 * one, [&] { ops.qk_rope(r); });
-  QkRopeGrad back;
+  report("qk_norm + rope " + tag, 2 * one, [&] { ops.qk_norm_rope(r); });
+  QkNormRopeGrad back;
   back.dout = in_place.qkv, back.dqkv = in_place.out, back.heads = heads, back.kv_heads = kv;
   back.head_dim = back.rotary = d, back.positions = r.positions, back.cos = r.cos, back.sin = r.sin;
-  report("rope grad in place " + tag, 2 * one, [&] { ops.qk_rope_grad(back); });
-  QkRopeGrad g;
+  report("rope grad in place " + tag, 2 * one, [&] { ops.qk_norm_rope_grad(back); });
+  QkNormRopeGrad g;
   g.qkv = r.qkv, g.dout = a.mat(t, width, type), g.dqkv = a.mat(t, width, type);
   g.heads = heads, g.kv_heads = kv, g.head_dim = g.rotary = d;
   g.positions = r.positions, g.cos = r.cos, g.sin = r.sin, g.q_w = r.q_w, g.k_w = r.k_w, g.rstd = r.rstd;
   g.dq_w = a.floats(d), g.dk_w = a.floats(d);
-  report("qk_norm + rope grad " + tag, 3 * one, [&] { ops.qk_rope_grad(g); });
+  report("qk_norm + rope grad " + tag, 3 * one, [&] { ops.qk_norm_rope_grad(g); });
 }
 
 void loss(Ops& ops, int64_t rows, int64_t vocab, DType type) {

@@ -5,10 +5,10 @@
 #include <functional>
 #include <memory>
 
-#include "autotune/calls.h"
+#include "autotune/call_bench.h"
 #include "autotune/choose.h"
-#include "autotune/clock.h"
-#include "autotune/question.h"
+#include "autotune/comparison.h"
+#include "autotune/device_timer.h"
 #include "autotune/slice.h"
 #include "base/error.h"
 #include "base/threads.h"
@@ -70,7 +70,7 @@ class Probe {
     return 0;
   }
   // Asks about passes where they fit; then their part of the budget is no longer the calls'.
-  void ask_if_fits(Question& q, double flops, double part_of_budget) {
+  void ask_if_fits(Comparison& q, double flops, double part_of_budget) {
     const size_t rounds = pass_rounds(flops, part_of_budget);
     if (rounds == 0) return;
     ask(q, rounds, part(part_of_budget), settings_.enumerate);
@@ -101,7 +101,9 @@ class Probe {
     report_.plan.choices[key] = all[choice].algorithm;
     for (const auto& c : all) report_.unmeasured += c.median_us == 0;
   }
-  static Parts a_row(Slice& slice, Clock& clock) { return {slice.pass_us(clock) / static_cast<double>(slice.rows())}; }
+  static Parts a_row(Slice& slice, DeviceTimer& clock) {
+    return {slice.pass_us(clock) / static_cast<double>(slice.rows())};
+  }
 
   // A pass of one row with each number of threads.
   void threads() {
@@ -115,7 +117,7 @@ class Probe {
     report_.plan.choices["step threads"] = names[0];
     if (names.size() == 1) return;
     const auto one = slice(1, {1, pass_.recompute, pass_.packed_weights}, s_.plan);
-    Question q(names, margin_, [&](size_t i) {
+    Comparison q(names, margin_, [&](size_t i) {
       set_num_threads(s_.threads[i]);
       return a_row(*one, clock_);
     });
@@ -128,7 +130,7 @@ class Probe {
   void pinning() {
     if (!s_.pinning || num_threads() != usable_cores()) return;
     const auto one = slice(1, {1, pass_.recompute, pass_.packed_weights}, s_.plan);
-    Question q({"none", "cores"}, margin_, [&](size_t i) {
+    Comparison q({"none", "cores"}, margin_, [&](size_t i) {
       pin_threads(i == 1);
       return a_row(*one, clock_);
     });
@@ -156,7 +158,7 @@ class Probe {
     for (const auto& x : slices) rows = std::max(rows, x->rows());
     const auto times = [&](size_t i) { return std::max<int64_t>(1, rows / slices[i]->rows()); };
     for (size_t i = 0; i < slices.size(); ++i) flops += slices[i]->flops() * static_cast<double>(times(i));
-    Question q(names, margin_, [&](size_t i) {
+    Comparison q(names, margin_, [&](size_t i) {
       double us = 0;
       for (int64_t k = 0; k < times(i); ++k) us += slices[i]->pass_us(clock_);
       return Parts{us / static_cast<double>(times(i) * slices[i]->rows())};
@@ -183,7 +185,7 @@ class Probe {
     int repeats = 1;     // of one sample
     size_t rounds = 0;
     std::unique_ptr<CallBench> bench;  // null: not asked about
-    std::unique_ptr<Question> question;
+    std::unique_ptr<Comparison> question;
     double sample_us() const { return once_us * repeats; }
     double takes_us() const { return static_cast<double>(algorithms.size() * (rounds + 1)) * sample_us(); }
   };
@@ -220,7 +222,7 @@ class Probe {
     for (Call& c : all) {
       std::vector<std::string> names;
       for (int a : c.algorithms) names.push_back(name_of(*c.choice, a));
-      c.question = std::make_unique<Question>(
+      c.question = std::make_unique<Comparison>(
           names, margin_, [this, &c](size_t i) { return c.bench->sample(c.algorithms[i], clock_, c.repeats); });
     }
     rounds(asked, deadline);
@@ -314,12 +316,12 @@ class Probe {
     if (differs) by_default = slice(1, usual, s_.plan, planned->params());
     const int64_t more = std::min<int64_t>(2, s_.model.num_layers);
     const auto two = slice(more, pass_, report_.plan);
-    Question q(differs ? std::vector<std::string>{"planned", "default"} : std::vector<std::string>{"planned"}, margin_,
-               [&](size_t i) {
-                 if (differs) set_conditions(i == 1 ? threads_usual : threads_chosen, pin && i == 0);
-                 return a_row(i == 0 ? *planned : *by_default, clock_);
-               });
-    Question longer({"planned"}, margin_, [&](size_t) { return a_row(*two, clock_); });
+    Comparison q(differs ? std::vector<std::string>{"planned", "default"} : std::vector<std::string>{"planned"},
+                 margin_, [&](size_t i) {
+                   if (differs) set_conditions(i == 1 ? threads_usual : threads_chosen, pin && i == 0);
+                   return a_row(i == 0 ? *planned : *by_default, clock_);
+                 });
+    Comparison longer({"planned"}, margin_, [&](size_t) { return a_row(*two, clock_); });
     const double flops = planned->flops() * (differs ? 2 : 1) + two->flops();
     if (differs && pass_rounds(flops, kCheckPart) == 0) {  // no plan that was not checked
       keep_default();
@@ -403,7 +405,7 @@ class Probe {
   kernels::Ops& ops_;
   const Settings& settings_;
   Deadline end_;
-  Clock clock_;
+  DeviceTimer clock_;
   Report report_;
   Pass pass_;
   double used_ = 0;  // of the budget, by the questions before the calls
@@ -414,7 +416,7 @@ class Probe {
 }  // namespace
 
 double product_rate(kernels::Ops& ops, DType type) {
-  Clock clock(ops);
+  DeviceTimer clock(ops);
   double rate = 0;
   for (const int64_t n : {256, 1024, 4096}) {  // larger where the device is fast
     kernels::Gemm g;

@@ -74,7 +74,7 @@ void Slice::allocate() {
   allocated_ = true;
 }
 
-double Slice::pass_us(Clock& clock) {
+double Slice::pass_us(DeviceTimer& clock) {
   allocate();
   runtime::Batch b;
   b.tokens = rows_ * seq_len_;
@@ -96,7 +96,7 @@ int64_t Slice::trained() const {
   return n;
 }
 
-double Slice::update_us(Clock& clock) {
+double Slice::update_us(DeviceTimer& clock) {
   allocate();
   if (!bound_) optimizer_->bind(*params_, ops_);
   bound_ = true;

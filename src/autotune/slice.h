@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "autotune/clock.h"
+#include "autotune/device_timer.h"
 #include "config/recipe.h"
 #include "formats/model_config.h"
 #include "kernels/api.h"
@@ -30,9 +30,9 @@ class Slice {
         int64_t seq_len, int64_t rows, bool packed, const kernels::KernelPlan& plan, kernels::Ops& ops,
         std::shared_ptr<runtime::ParamStore> params = nullptr, runtime::Offload offload = runtime::Offload::kNone,
         bool packed_weights = false);
-  double pass_us(Clock& clock);
-  double update_us(Clock& clock);  // clipping and the optimizer over what trains
-  int64_t trained() const;         // parameters that train
+  double pass_us(DeviceTimer& clock);
+  double update_us(DeviceTimer& clock);  // clipping and the optimizer over what trains
+  int64_t trained() const;               // parameters that train
   double flops() const { return flops_; }
   int64_t rows() const { return rows_; }
   const std::shared_ptr<runtime::ParamStore>& params();

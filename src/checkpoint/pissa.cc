@@ -106,7 +106,7 @@ PissaStart init_pissa(const Graph& g, runtime::ParamStore& params) {
   double done = 0;
   for (const Place& p : places) {
     const Param& base = g.param_of(p.w);
-    if (base.held != graph::Held::kPlain || base.joined > 0)
+    if (base.held != graph::Storage::kPlain || base.joined > 0)
       fail_missing("init_lora_weights pissa over a base that is held in few bits ({}) is not built in: use method lora",
                    p.module);
     const DType type = g.value(p.w).type;

@@ -338,7 +338,7 @@ void load_base(const graph::Graph& g, runtime::ParamStore& params, const formats
     const auto id = static_cast<graph::ParamId>(i);
     if (params[id].blocks) continue;  // is there already
     if (models::is_head(p) && !source.has(p.segments.at(0).name)) continue;
-    if (p.held == graph::Held::kCoded && load_coded(p, id, params, source)) {
+    if (p.held == graph::Storage::kCoded && load_coded(p, id, params, source)) {
       source.drop_pages();
       continue;
     }

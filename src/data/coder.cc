@@ -39,9 +39,9 @@ std::string name_of(const OrderedJson& messages, size_t i) {
                      role != messages[i].end() && role->is_string() ? role->get<std::string>() : "");
 }
 
-class RealCoder : public Coder {
+class RealEncoder : public SampleEncoder {
  public:
-  explicit RealCoder(CoderParts p) : p_(std::move(p)) {
+  explicit RealEncoder(SampleEncoderParts p) : p_(std::move(p)) {
     if (p_.tokenizer) prefix_ = p_.tokenizer->template_prefix();
     if (p_.vocab_size == 0 && p_.tokenizer) p_.vocab_size = p_.tokenizer->vocab_size();
     if (p_.pictures && p_.tokenizer) {
@@ -125,12 +125,14 @@ class RealCoder : public Coder {
     return notes;
   }
 
-  CoderParts p_;
+  SampleEncoderParts p_;
   std::vector<int32_t> prefix_;
 };
 
 }  // namespace
 
-std::unique_ptr<Coder> make_coder(CoderParts parts) { return std::make_unique<RealCoder>(std::move(parts)); }
+std::unique_ptr<SampleEncoder> make_coder(SampleEncoderParts parts) {
+  return std::make_unique<RealEncoder>(std::move(parts));
+}
 
 }  // namespace mxt::data

@@ -38,11 +38,11 @@ struct RenderedChat {
 };
 
 // Immutable and thread-safe.
-class Coder {
+class SampleEncoder {
  public:
-  Coder() = default;
-  Coder(const Coder&) = delete;
-  virtual ~Coder() = default;
+  SampleEncoder() = default;
+  SampleEncoder(const SampleEncoder&) = delete;
+  virtual ~SampleEncoder() = default;
   // Token ids of the text; with `offsets`, the bytes that every token stands for. Control tokens inside `plain` are
   // ordinary text, elsewhere they are recognised. Nothing is added.
   virtual std::vector<int32_t> encode(std::string_view text, std::span<const ByteSpan> plain,
@@ -78,13 +78,13 @@ class Coder {
 // any day (2025-01-01 12:00 UTC: the same day in nearly every time zone).
 inline constexpr int64_t kTemplateTime = 1735732800;
 
-struct CoderParts {
+struct SampleEncoderParts {
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer;         // null: finished token rows only
   std::shared_ptr<const tokenizer::ChatTemplate> chat_template;  // null where the model has none
   std::string chat_template_source;  // the text that chat_template was compiled from, for the digest
   int64_t vocab_size = 0;            // the model's, which may be larger than the tokenizer's; 0 = the tokenizer's
   std::optional<PictureRules> pictures = {};  // of a model that sees them
 };
-std::unique_ptr<Coder> make_coder(CoderParts parts);
+std::unique_ptr<SampleEncoder> make_coder(SampleEncoderParts parts);
 
 }  // namespace mxt::data

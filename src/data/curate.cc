@@ -107,7 +107,7 @@ bool finds_copies(const config::Data& d) { return d.dedupe.exact || d.dedupe.min
 bool curates(const config::Data& d) { return finds_copies(d) || d.filter; }
 
 Curation curate(const RowSource& source, const config::Data& data, const std::string& folder, const Settings* settings,
-                const Work* work) {
+                const BlockWork* work) {
   Curation c;
   if (!curates(data)) return c;
   const bool dedupe = finds_copies(data);

@@ -53,7 +53,7 @@ class Curation {
   void add_redacted(const Redacted& n);
 
  private:
-  friend Curation curate(const RowSource&, const config::Data&, const std::string&, const Settings*, const Work*);
+  friend Curation curate(const RowSource&, const config::Data&, const std::string&, const Settings*, const BlockWork*);
   class Stay;
   std::vector<bool> stays_;  // [rows]; empty where nothing was asked for
   std::vector<config::Redact> redact_;
@@ -66,7 +66,7 @@ class Curation {
 // dedupe/copies.h). With `settings` and `work` findings are kept. Errors (kBadInput): bad rows, plain-text files (which
 // have no rows), no row left.
 Curation curate(const RowSource& source, const config::Data& data, const std::string& folder,
-                const Settings* settings = nullptr, const Work* work = nullptr);
+                const Settings* settings = nullptr, const BlockWork* work = nullptr);
 // Whether `data` asks for any of it; for copies.
 bool curates(const config::Data& data);
 bool finds_copies(const config::Data& data);

@@ -83,7 +83,7 @@ bool find_findings(const Kept& kept, const std::string& name, Findings* out) {
 }
 
 FirstPass::FirstPass(const config::Data& data, const RowFilter* filter, bool copies, std::string settings,
-                     const Work* work)
+                     const BlockWork* work)
     : filter_(filter),
       copies_(copies),
       settings_(std::string(kRevision) + std::move(settings)),

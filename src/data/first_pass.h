@@ -24,7 +24,8 @@ class FirstPass {
  public:
   // `filter` may be null; `copies`: look for them. `settings`: all of the recipe that findings depend on. `work` may be
   // null: nothing is kept.
-  FirstPass(const config::Data& data, const RowFilter* filter, bool copies, std::string settings, const Work* work);
+  FirstPass(const config::Data& data, const RowFilter* filter, bool copies, std::string settings,
+            const BlockWork* work);
   // All blocks of a source in their order. Reading and `take` go on beside the work.
   void run(const RowSource& source, const std::function<void(const Findings&)>& take);
   // For jobs, block by block.
@@ -41,7 +42,7 @@ class FirstPass {
   const RowFilter* filter_;
   bool copies_;
   std::string settings_;
-  const Work* work_;
+  const BlockWork* work_;
   std::optional<Kept> kept_;
   std::vector<Fingerprinter> prints_;  // one a piece
   Layouts layouts_;

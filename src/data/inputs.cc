@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kRevision = 2;  // counts changes of this code that change the prepared bytes
 
-OrderedJson without_sources(const Settings& s, const Coder& coder) {
+OrderedJson without_sources(const Settings& s, const SampleEncoder& coder) {
   OrderedJson j = {{"revision", kRevision},
                    {"sources", nullptr},
                    {"tokenizer", coder.digest()},
@@ -51,7 +51,7 @@ OrderedJson without_sources(const Settings& s, const Coder& coder) {
 
 }  // namespace
 
-OrderedJson inputs_of(const Settings& s, const Coder& coder) {
+OrderedJson inputs_of(const Settings& s, const SampleEncoder& coder) {
   OrderedJson j = without_sources(s, coder);
   j["sources"] = s.train.describe();
   if (s.eval) j["eval_sources"] = s.eval->describe();
@@ -69,7 +69,7 @@ std::string key_of(OrderedJson inputs) {
   return blake3_hex(canonical_json(Json::parse(inputs.dump())));
 }
 
-std::string compare_settings(const std::string& folder, const config::Recipe& r, const Coder& coder) {
+std::string compare_settings(const std::string& folder, const config::Recipe& r, const SampleEncoder& coder) {
   const config::Data& d = r.data;
   const OrderedJson made = parse_ordered_json(read_manifest(folder).inputs, folder);
   if (r.train.rollouts.path) return "";  // finished ids
@@ -106,7 +106,8 @@ OrderedJson inputs_of_rollouts(const config::Recipe& r) {
   return {{"revision", 1}, {"rollouts", hash_file(*r.train.rollouts.path).blake3}, {"seq_len", r.data.seq_len}};
 }
 
-std::string compare_rows(const std::string& folder, const config::Recipe& r, const Coder& coder, const Access& access) {
+std::string compare_rows(const std::string& folder, const config::Recipe& r, const SampleEncoder& coder,
+                         const Access& access) {
   using S = config::DataSource;
   const config::Data& d = r.data;
   if (r.train.rollouts.path) {
@@ -157,7 +158,7 @@ std::string compare_rows(const std::string& folder, const config::Recipe& r, con
   return all;
 }
 
-std::string compare_inputs(const std::string& folder, const config::Recipe& r, const Coder& coder) {
+std::string compare_inputs(const std::string& folder, const config::Recipe& r, const SampleEncoder& coder) {
   const config::Data& d = r.data;
   const OrderedJson made = parse_ordered_json(read_manifest(folder).inputs, folder);
   std::string all = compare_settings(folder, r, coder);
@@ -176,7 +177,7 @@ std::string compare_inputs(const std::string& folder, const config::Recipe& r, c
                                    folder, all);
 }
 
-std::string jobs_key(const Settings& s, const Coder& coder) {
+std::string jobs_key(const Settings& s, const SampleEncoder& coder) {
   OrderedJson j = without_sources(s, coder);
   OrderedJson sizes = OrderedJson::array();
   std::vector<const RowSource*> all = {&s.train};

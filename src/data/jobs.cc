@@ -141,7 +141,7 @@ std::function<void(const RowStream&, size_t)> missing_part(const Settings& s, in
   };
 }
 
-JobDone prepare_job(const config::Recipe& recipe, const Coder& coder, const std::string& out, JobShare job,
+JobDone prepare_job(const config::Recipe& recipe, const SampleEncoder& coder, const std::string& out, JobShare job,
                     const Access& access) {
   if (job.jobs < 1 || job.job < 1 || job.job > job.jobs)
     fail_input("job {}/{}: the first is 1, the last the number of jobs", job.job, job.jobs);
@@ -155,7 +155,7 @@ JobDone prepare_job(const config::Recipe& recipe, const Coder& coder, const std:
     return done;
   }
   const FolderLock lock((notes_of(folder) / fmt::format("{}-of-{}", job.job, job.jobs)).string());
-  const Work work{folder, access.cancel, {}};
+  const BlockWork work{folder, access.cancel, {}};
   Prepared unused;
   TokenPass tokens(s, coder, recipe, work, &unused);
   std::optional<RowFilter> filter;

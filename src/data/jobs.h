@@ -27,7 +27,7 @@ class Shares {
 
 // What jobs that work together agree on: the settings, and the files' kinds and sizes (digests would make each job
 // read everything).
-std::string jobs_key(const Settings& settings, const Coder& coder);
+std::string jobs_key(const Settings& settings, const SampleEncoder& coder);
 
 // The note that a finished job leaves in `folder`/jobs.
 void note_done(const std::string& folder, JobShare job, const std::string& key);
@@ -47,7 +47,7 @@ class MergeLock {
   std::string path_;
   int fd_ = -1;
 };
-// For Work::missing: kBadInput that names the block and the job that should have made it.
+// For BlockWork::missing: kBadInput that names the block and the job that should have made it.
 std::function<void(const RowStream&, size_t)> missing_part(const Settings& settings, int jobs);
 
 }  // namespace mxt::data

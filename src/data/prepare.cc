@@ -271,7 +271,7 @@ std::optional<Prepared> find_prepared(const std::string& out, const std::string&
 }
 
 // `jobs` > 0: they have done all blocks.
-Prepared prepare(const config::Recipe& recipe, const Settings& s, const Coder& coder, const std::string& out,
+Prepared prepare(const config::Recipe& recipe, const Settings& s, const SampleEncoder& coder, const std::string& out,
                  const Access& access, int jobs) {
   Manifest m;
   const OrderedJson inputs = inputs_of(s, coder);
@@ -287,7 +287,7 @@ Prepared prepare(const config::Recipe& recipe, const Settings& s, const Coder& c
   remove_leftovers(out);
 
   const fs::path folder = fs::path(out) / kWorkFolder;
-  Work work{folder.string(), access.cancel, {}};
+  BlockWork work{folder.string(), access.cancel, {}};
   if (jobs > 0) work.missing = missing_part(s, jobs);
   Spill train(folder.string()), eval(folder.string());
   for (const RowSource& source : s.train.mixture) m.counts.mixture.push_back({source.text(), source.weight});
@@ -348,12 +348,14 @@ Prepared prepare_rollouts(const config::Recipe& recipe, const std::string& out) 
 
 }  // namespace
 
-Prepared prepare(const config::Recipe& recipe, const Coder& coder, const std::string& out, const Access& access) {
+Prepared prepare(const config::Recipe& recipe, const SampleEncoder& coder, const std::string& out,
+                 const Access& access) {
   if (recipe.train.rollouts.path) return prepare_rollouts(recipe, out);
   return prepare(recipe, read_settings(recipe, access, out), coder, out, access, 0);
 }
 
-Prepared merge_jobs(const config::Recipe& recipe, const Coder& coder, const std::string& out, const Access& access) {
+Prepared merge_jobs(const config::Recipe& recipe, const SampleEncoder& coder, const std::string& out,
+                    const Access& access) {
   const Settings s = read_settings(recipe, access, out);
   const MergeLock lock(out);  // two jobs may be the last to finish: one waits, and finds the other's work
   if (has_manifest(out))

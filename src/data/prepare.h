@@ -76,7 +76,8 @@ struct Prepared {
 //
 // Errors: kBadInput names file, line and what to do (data.*); no row left; kMissing for servers, libraries and
 // credentials that are not here and methods that this build does not have; kInterrupted.
-Prepared prepare(const config::Recipe& recipe, const Coder& coder, const std::string& out, const Access& access = {});
+Prepared prepare(const config::Recipe& recipe, const SampleEncoder& coder, const std::string& out,
+                 const Access& access = {});
 
 // One of `jobs` that prepare together; the first is 1.
 struct JobShare {
@@ -88,11 +89,11 @@ struct JobDone {
   bool prepared = false;         // the folder was finished before
 };
 // The part of one job (data/jobs.h): nothing but files in `out`/.work. Errors: as prepare().
-JobDone prepare_job(const config::Recipe& recipe, const Coder& coder, const std::string& out, JobShare job,
+JobDone prepare_job(const config::Recipe& recipe, const SampleEncoder& coder, const std::string& out, JobShare job,
                     const Access& access = {});
 // The rest, once all jobs are done: the folder that prepare() alone would have made, byte for byte. Errors: as
 // prepare(); kBadInput for a job that has not finished, or whose part is damaged or of other inputs.
-Prepared merge_jobs(const config::Recipe& recipe, const Coder& coder, const std::string& out,
+Prepared merge_jobs(const config::Recipe& recipe, const SampleEncoder& coder, const std::string& out,
                     const Access& access = {});
 
 // In a folder prepared for train.rollouts.path: the file as it was given.

@@ -38,7 +38,7 @@ struct Placed {
 };
 
 // The pictures of the tokens [begin, end) of a row.
-std::vector<Placed> pictures_of(const Row& row, size_t begin, size_t end, const Coder& coder) {
+std::vector<Placed> pictures_of(const Row& row, size_t begin, size_t end, const SampleEncoder& coder) {
   std::vector<Placed> out;
   if (coder.pictures() == nullptr) return out;
   const image::Processor& how = coder.pictures()->processor;
@@ -55,7 +55,7 @@ std::vector<Placed> pictures_of(const Row& row, size_t begin, size_t end, const 
 }
 
 // Tokens [begin, end) of a row, a document.
-std::vector<PreviewPiece> pieces_of(const Row& row, size_t begin, size_t end, const Coder& coder) {
+std::vector<PreviewPiece> pieces_of(const Row& row, size_t begin, size_t end, const SampleEncoder& coder) {
   std::vector<PreviewPiece> out;
   std::vector<Placed> pictures = pictures_of(row, begin, end, coder);
   auto picture = pictures.begin();
@@ -113,7 +113,7 @@ span{box-shadow:-1px 0 0 #0001} .t{background:#c9f0d2} .u{color:#666}
 
 }  // namespace
 
-std::string preview_page(const Dataset& data, int64_t first, int64_t count, const Coder& coder) {
+std::string preview_page(const Dataset& data, int64_t first, int64_t count, const SampleEncoder& coder) {
   if (first < 0 || first >= data.rows())
     fail_input("row {} is not there: the data set has rows 0 to {}", first, data.rows() - 1);
   std::string out = kPageHead;
@@ -147,7 +147,7 @@ std::string preview_page(const Dataset& data, int64_t first, int64_t count, cons
   return out + "</body></html>\n";
 }
 
-std::vector<PreviewDocument> preview_documents(const Dataset& data, int64_t i, const Coder& coder) {
+std::vector<PreviewDocument> preview_documents(const Dataset& data, int64_t i, const SampleEncoder& coder) {
   if (i < 0 || i >= data.rows()) fail_input("row {} is not there: the data set has rows 0 to {}", i, data.rows() - 1);
   const Row row = data.row(i);
   std::vector<PreviewDocument> out;
@@ -163,7 +163,7 @@ std::vector<PreviewDocument> preview_documents(const Dataset& data, int64_t i, c
   return out;
 }
 
-std::string preview_row(const Dataset& data, int64_t i, const Coder& coder, Marks marks) {
+std::string preview_row(const Dataset& data, int64_t i, const SampleEncoder& coder, Marks marks) {
   const char* open = marks == Marks::kAnsi ? "\x1b[32m" : "⟦";
   const char* close = marks == Marks::kAnsi ? "\x1b[0m" : "⟧";
   const auto documents = preview_documents(data, i, coder);

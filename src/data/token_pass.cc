@@ -37,7 +37,7 @@ bool lacks(const TokenBlock& b, const std::vector<bool>& make) {
 
 }  // namespace
 
-TokenPass::TokenPass(const Settings& s, const Coder& coder, const config::Recipe& recipe, const Work& work,
+TokenPass::TokenPass(const Settings& s, const SampleEncoder& coder, const config::Recipe& recipe, const BlockWork& work,
                      Prepared* counts)
     : s_(s),
       coder_(coder),

@@ -19,7 +19,7 @@ namespace mxt::data {
 class TokenPass {
  public:
   // Counts go to `counts`.
-  TokenPass(const Settings& settings, const Coder& coder, const config::Recipe& recipe, const Work& work,
+  TokenPass(const Settings& settings, const SampleEncoder& coder, const config::Recipe& recipe, const BlockWork& work,
             Prepared* counts);
   // All rows of a source that stay, in their order, as documents of at most seq_len tokens (of an array of windows: as
   // they are). `curation` may be null.
@@ -47,11 +47,11 @@ class TokenPass {
   void drop(int64_t needs);
 
   const Settings& s_;
-  const Coder& coder_;
+  const SampleEncoder& coder_;
   const bool whole_pairs_;  // of a method that reads a sequence's end: one that is longer is left out with its pair
   std::vector<config::Redact> redact_;
   std::string settings_;
-  const Work& work_;
+  const BlockWork& work_;
   Kept kept_;
   PictureStore pictures_;
   Prepared* counts_;

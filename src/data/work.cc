@@ -6,7 +6,7 @@
 
 namespace mxt::data {
 
-void Work::check_cancel() const { check_stop(cancel); }
+void BlockWork::check_cancel() const { check_stop(cancel); }
 
 void fail_no_rows(const RowSource& source) {
   if (!source.sql.empty()) fail_input("data.sql: gives no rows of {}; loosen its conditions", source.text());

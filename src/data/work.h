@@ -14,7 +14,7 @@
 
 namespace mxt::data {
 
-struct Work {
+struct BlockWork {
   std::string folder;                         // of the prepared folder; takes "prints", "models" and "tokens"
   const std::atomic<bool>* cancel = nullptr;  // set: kInterrupted at the next block
   // Called for a block whose work is not there, before it is done; throws where it must be there. Empty: it is done.

@@ -47,14 +47,16 @@ void derive(Backward& b, size_t index) {
 }
 
 int64_t differentiate(Graph& g) {
-  MXT_ASSERT(!g.ops.empty() && (!g.roots.empty() || std::holds_alternative<HeadOp>(g.ops.back().attrs)));
+  MXT_ASSERT(!g.ops.empty() &&
+             (!g.roots.empty() || std::holds_alternative<FusedLinearCrossEntropyOp>(g.ops.back().attrs)));
   g.forward_ops = static_cast<int32_t>(g.ops.size());
   Backward b(g);
   for (const Root& r : g.roots)
     if (b.needs(r.value)) b.set_grad(r.value, r.seed);
   for (size_t i = g.ops.size(); i-- > 0;) {
     const Op& op = g.ops[i];
-    bool wanted = std::holds_alternative<HeadOp>(op.attrs) || std::holds_alternative<BalanceLossOp>(op.attrs);
+    bool wanted =
+        std::holds_alternative<FusedLinearCrossEntropyOp>(op.attrs) || std::holds_alternative<BalanceLossOp>(op.attrs);
     for (ValueId v : op.out) wanted = wanted || b.grad(v) != kNone;
     if (wanted) derive(b, i);
   }

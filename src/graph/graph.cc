@@ -43,17 +43,17 @@ Op& Graph::add_op(Attrs attrs, std::vector<ValueId> in, std::vector<ValueId> out
 ValueId Graph::root(ValueId v) const {
   for (;;) {
     const Value& x = value(v);
-    if (x.beside != kNone)
-      v = x.beside;
-    else if (x.same_as != kNone)
-      v = x.same_as;
+    if (x.adjacent_to != kNone)
+      v = x.adjacent_to;
+    else if (x.alias_of != kNone)
+      v = x.alias_of;
     else
       return v;
   }
 }
 
 int64_t Graph::ld(ValueId v) const {
-  if (value(v).beside != kNone) return ld(value(v).beside);
+  if (value(v).adjacent_to != kNone) return ld(value(v).adjacent_to);
   return value(v).cols + value(root(v)).pad;
 }
 
@@ -125,7 +125,7 @@ std::string Graph::print() const {
     for (ValueId v : op.out) {
       const Value& x = value(v);
       outs += fmt::format("{}%{}:{}[{},{}]{}", outs.empty() ? "" : ", ", v, name_of(x.type), show_rows(x.rows), x.cols,
-                          x.same_as == kNone ? "" : fmt::format("=%{}", x.same_as));
+                          x.alias_of == kNone ? "" : fmt::format("=%{}", x.alias_of));
     }
     for (ValueId v : op.in) ins += (ins.empty() ? "" : ", ") + show(v);
     s += fmt::format("{} = {}({})", outs, op_name(op), ins);

@@ -43,8 +43,8 @@ struct Segment {
   int64_t row = 0, rows = 0;
   bool transposed = false;
   bool frozen = false;  // of a vector that trains: this part of it does not
-  // With Held::kCoded: how its rows are held, and the type that its weights are rounded through when they are decoded
-  // (F32: none).
+  // With Storage::kCoded: how its rows are held, and the type that its weights are rounded through when they are
+  // decoded (F32: none).
   Coding coding = Coding::kNone;
   DType through = DType::kF32;
 };
@@ -52,7 +52,7 @@ struct Segment {
 // How a store holds a frozen matrix: as its type says; as the values that E4M3 with a power of two a row would hold
 // (Quantize of kernels/api.h); as those E4M3 numbers themselves; or segment by segment in codes of a few bits
 // (base/coding.h), which are decoded piece by piece where they are multiplied.
-enum class Held : uint8_t { kPlain, kRounded, kFp8, kCoded };
+enum class Storage : uint8_t { kPlain, kFakeQuant, kFp8, kCoded };
 
 struct Param {
   std::string name;  // ours, e.g. layers.0.qkv
@@ -61,9 +61,10 @@ struct Param {
   std::vector<int64_t> tail;      // a checkpoint's shape is [rows, tail…] where it is not [rows, cols]
   std::vector<Segment> segments;  // none: no part of a checkpoint, ones that never train
   bool trainable = false;
-  bool adapter = false;      // made by the LoRA pass, not part of the base model
-  Held held = Held::kPlain;  // passes/quantize.cc, passes/code.cc
-  Held back = Held::kPlain;  // of a head: its columns are kept so besides, with a scale each, for its input's gradient
+  bool adapter = false;            // made by the LoRA pass, not part of the base model
+  Storage held = Storage::kPlain;  // passes/quantize.cc, passes/code.cc
+  Storage back =
+      Storage::kPlain;  // of a head: its columns are kept so besides, with a scale each, for its input's gradient
   int64_t joined = 0;   // ranks of the adapters whose scaled B stands right of the matrix and whose A stands below it
   int64_t experts = 0;  // matrices of so many experts, one below the other; 0: one matrix
   float init_mean = 0;  // of a bias
@@ -78,18 +79,18 @@ struct Param {
 // it. (kFp8: the scaled B has a matrix of its own, joined_stride() wide, and A stays where it is).
 inline int64_t joined_stride(const Param& p) { return (p.joined + 63) / 64 * 64; }
 inline int64_t stride(const Param& p) {
-  return p.joined > 0 && p.held != Held::kFp8 ? p.cols + joined_stride(p) : p.cols;
+  return p.joined > 0 && p.held != Storage::kFp8 ? p.cols + joined_stride(p) : p.cols;
 }
-inline int64_t height(const Param& p) { return p.held == Held::kFp8 ? p.rows : p.rows + p.joined; }
+inline int64_t height(const Param& p) { return p.held == Storage::kFp8 ? p.rows : p.rows + p.joined; }
 
 struct Value {
   Extent rows = kTokens;
   int64_t cols = 0;
   DType type = DType::kF32;
-  ParamId param = kNone;    // set for parameters
-  ValueId same_as = kNone;  // this value is computed in place of that one, whose last use is the producing operation
-  ValueId beside = kNone;   // this value lies right of that one's columns, in the same rows
-  int64_t pad = 0;          // of a buffer's first value: columns kept free right of its own, for values beside it
+  ParamId param = kNone;     // set for parameters
+  ValueId alias_of = kNone;  // this value is computed in place of that one, whose last use is the producing operation
+  ValueId adjacent_to = kNone;  // this value lies right of that one's columns, in the same rows
+  int64_t pad = 0;              // of a buffer's first value: columns kept free right of its own, for values beside it
   std::string name;
 };
 
@@ -114,18 +115,18 @@ struct LinearOp {
   static const OpInfo info;
   int64_t joined = 0;
   bool fp8 = false;
-  bool row_max = false;
+  bool row_absmax = false;
 };  // in: x, w[, bias] → out: y = x wᵀ + bias[, the largest magnitudes of each row's two halves]
 struct LinearDxOp {
   static const OpInfo info;
   int64_t joined = 0;
   bool fp8 = false;
-  bool row_max = false;
+  bool row_absmax = false;
 };  // in: dy, w[, sum] → out: dx (in place of sum where given)[, the largest magnitude of each row]
 //   joined r > 0: one more input comes last, z (dz), which lies beside x (dy): y = [x|z]·[w|sB]ᵀ, dx = [dy|dz]·[w;A]
 //   fp8: x (dy) is a QuantizeOp's q, z may lie anywhere, w is held in E4M3, and the scales of q come last; before them,
 //   with joined and dx, stands A. Of a matrix that trains w is a QuantizeOp's q too, and its scales stand before those
-//   of x; dx reads a HeldTransposeOp's result, whose scales are in dy
+//   of x; dx reads a RowwiseFp8TransposeOp's result, whose scales are in dy
 struct LinearDwOp {
   static const OpInfo info;
 };  // in: dy, x; param
@@ -177,7 +178,7 @@ struct NormGradOp {
 // What a rotation's angles are those of: a token's position, by the graph's tables; what the batch says of a token
 // (Pictures::axes); or a patch's row and column.
 enum class Angles : uint8_t { kPositions, kTokens, kPatches };
-struct QkRopeOp {
+struct QkNormRopeOp {
   static const OpInfo info;
   int64_t heads = 0, kv_heads = 0, head_dim = 0, rotary = 0;
   float eps = 1e-6f;
@@ -186,9 +187,9 @@ struct QkRopeOp {
   Angles angles = Angles::kPositions;
 };
 //   in: qkv[, q_w, k_w] → out: qkv'[, rstd] (in place without norm)
-struct QkRopeGradOp {
+struct QkNormRopeGradOp {
   static const OpInfo info;
-  QkRopeOp of;
+  QkNormRopeOp of;
   ParamId q_w = kNone, k_w = kNone;
   bool held = false;
 };
@@ -261,16 +262,16 @@ struct QuantizeOp {
 };
 // y = x wᵀ of an adapter's w and rows x that are held in E4M3; in: q, scale, w → out: y. And the gradient of w; in: dy,
 // q, scale; param.
-struct HeldLinearOp {
+struct RowwiseFp8LinearOp {
   static const OpInfo info;
 };
-struct HeldLinearDwOp {
+struct RowwiseFp8LinearDwOp {
   static const OpInfo info;
 };
 // Of a matrix that trains (quantize_trained). In: q [n, m], E4M3 → out: its transpose. And dw = dyᵀ x of rows that are
 // held in E4M3, dy as QuantizeOp holds it with the weight's scales as its channels; in: dy, its scales, x, its scales,
 // the weight's scales; param.
-struct HeldTransposeOp {
+struct RowwiseFp8TransposeOp {
   static const OpInfo info;
 };
 struct Fp8LinearDwOp {
@@ -437,7 +438,7 @@ struct DoraScaleGradOp {
 };  // in: dy, u, gain, norm → out: du; param m
 // The output head fused with cross-entropy, in chunks of `chunk` target rows, so that logits never exist whole. With
 // `gradient` the derivative is taken at once: out dh, and dW into the parameter when it trains.
-struct HeadOp {
+struct FusedLinearCrossEntropyOp {
   static const OpInfo info;
   int64_t chunk = 256;
   float softcap = 0;
@@ -446,8 +447,9 @@ struct HeadOp {
 };
 //   in: h, w[, z, B] → out: nll [tokens, 1][, dh[, dz]]; param w. With z = h Aᵀ the logits are h wᵀ + adapter·z Bᵀ, w
 //   does not train and the parameter is B
-// The log-probability of every target, ln softmax(scale·h wᵀ)[target] in nats, in chunks as HeadOp's: 0 where there is
-// no target. scale is 1/temperature. With `entropy` also that of each such row's distribution.
+// The log-probability of every target, ln softmax(scale·h wᵀ)[target] in nats, in chunks as
+// FusedLinearCrossEntropyOp's: 0 where there is no target. scale is 1/temperature. With `entropy` also that of each
+// such row's distribution.
 struct TokenLogProbOp {
   static const OpInfo info;
   int64_t chunk = 256;
@@ -505,16 +507,18 @@ struct ExternalOp {
   std::shared_ptr<const kernels::ExternalKernel> kernel;
 };  // in: any → out: any; param, where it makes a parameter's gradient
 
-using Attrs = std::variant<
-    EmbeddingOp, EmbeddingGradOp, LinearOp, LinearDxOp, LinearDwOp, BiasGradOp, LoraAddOp, LoraDzOp, LoraDbOp,
-    LoraJoinOp, NormOp, NormGradOp, QkRopeOp, QkRopeGradOp, AttentionOp, AttentionGradOp, ActOp, ActGradOp, AddOp,
-    DropoutOp, HeadOp, TokenLogProbOp, TokenLogProbGradOp, LogitsOp, RoundOp, QuantizeOp, HeldLinearOp, HeldLinearDwOp,
-    HeldTransposeOp, Fp8LinearDwOp, MeanPoolOp, ScaleOp, QkvNormOp, QkvNormGradOp, MixOp, MixGradOp, GateOp, GateGradOp,
-    RouteOp, RouteGradOp, ExpertGatherOp, ExpertSumOp, ExpertDotsOp, ExpertLinearOp, ExpertLinearDxOp, ExpertLinearDwOp,
-    ExpertLoraAddOp, ExpertLoraDzOp, ExpertLoraDbOp, BalanceLossOp, CausalConvOp, CausalConvGradOp, GatedDeltaOp,
-    GatedDeltaGradOp, GatedNormOp, GatedNormGradOp, SigmoidGateOp, SigmoidGateGradOp, SplitGatesOp, MergeGatesOp,
-    PictureInputOp, InterpolateOp, InterpolateGradOp, RegroupOp, PlaceOp, PlaceGradOp, EmbeddingNoiseOp, DoraGainOp,
-    DoraScaleOp, DoraScaleGradOp, ClampedGluOp, ClampedGluGradOp, ExpertBiasOp, ExpertBiasGradOp, ExternalOp>;
+using Attrs =
+    std::variant<EmbeddingOp, EmbeddingGradOp, LinearOp, LinearDxOp, LinearDwOp, BiasGradOp, LoraAddOp, LoraDzOp,
+                 LoraDbOp, LoraJoinOp, NormOp, NormGradOp, QkNormRopeOp, QkNormRopeGradOp, AttentionOp, AttentionGradOp,
+                 ActOp, ActGradOp, AddOp, DropoutOp, FusedLinearCrossEntropyOp, TokenLogProbOp, TokenLogProbGradOp,
+                 LogitsOp, RoundOp, QuantizeOp, RowwiseFp8LinearOp, RowwiseFp8LinearDwOp, RowwiseFp8TransposeOp,
+                 Fp8LinearDwOp, MeanPoolOp, ScaleOp, QkvNormOp, QkvNormGradOp, MixOp, MixGradOp, GateOp, GateGradOp,
+                 RouteOp, RouteGradOp, ExpertGatherOp, ExpertSumOp, ExpertDotsOp, ExpertLinearOp, ExpertLinearDxOp,
+                 ExpertLinearDwOp, ExpertLoraAddOp, ExpertLoraDzOp, ExpertLoraDbOp, BalanceLossOp, CausalConvOp,
+                 CausalConvGradOp, GatedDeltaOp, GatedDeltaGradOp, GatedNormOp, GatedNormGradOp, SigmoidGateOp,
+                 SigmoidGateGradOp, SplitGatesOp, MergeGatesOp, PictureInputOp, InterpolateOp, InterpolateGradOp,
+                 RegroupOp, PlaceOp, PlaceGradOp, EmbeddingNoiseOp, DoraGainOp, DoraScaleOp, DoraScaleGradOp,
+                 ClampedGluOp, ClampedGluGradOp, ExpertBiasOp, ExpertBiasGradOp, ExternalOp>;
 
 struct Op {
   Attrs attrs;
@@ -578,7 +582,7 @@ struct Graph {
   Op& add_op(Attrs attrs, std::vector<ValueId> in, std::vector<ValueId> out);
   const Value& value(ValueId v) const { return values[static_cast<size_t>(v)]; }
   const Param& param_of(ValueId v) const { return params[static_cast<size_t>(value(v).param)]; }
-  ValueId root(ValueId v) const;  // follows same_as and beside to the buffer's first value
+  ValueId root(ValueId v) const;  // follows alias_of and beside to the buffer's first value
   int64_t ld(ValueId v) const;    // elements between rows of an activation
   std::string print() const;
 };

@@ -29,7 +29,7 @@ void check_in_place(const Graph& g, const std::vector<Step>& steps) {
   std::vector<int32_t> whole = last;
   for (size_t i = 0; i < steps.size(); ++i)
     for (ValueId v : steps[i].writes)
-      if (const ValueId a = g.value(v).same_as; a != kNone) {
+      if (const ValueId a = g.value(v).alias_of; a != kNone) {
         MXT_ASSERT(whole[static_cast<size_t>(a)] <= static_cast<int32_t>(i));
         whole[static_cast<size_t>(v)] = std::max(whole[static_cast<size_t>(v)], whole[static_cast<size_t>(a)]);
       }

@@ -22,9 +22,9 @@ struct Step {
 };
 std::vector<Step> steps_of(const Graph& g);  // every operation by itself
 
-// Lifetimes run from the producing step to the last one that reads the buffer; values that share a buffer (same_as) are
-// one. `keep`: values read after the last step. A buffer that is overwritten in place while another step still reads
-// the old value is a bug and asserts. `most`: a bound for every size that a batch decides.
+// Lifetimes run from the producing step to the last one that reads the buffer; values that share a buffer (alias_of)
+// are one. `keep`: values read after the last step. A buffer that is overwritten in place while another step still
+// reads the old value is a bug and asserts. `most`: a bound for every size that a batch decides.
 MemoryPlan plan_memory(const Graph& g, const std::vector<Step>& steps, const Bounds& most,
                        const std::vector<ValueId>& keep);
 

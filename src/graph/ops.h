@@ -12,7 +12,7 @@ struct NormOut {
   ValueId h, y;  // h: the residual stream after the addition (x itself where there was no residual)
 };
 NormOut norm(Graph& g, ValueId x, ValueId residual, ValueId w, ValueId b, bool layer_norm, float eps);
-ValueId qk_rope(Graph& g, ValueId qkv, const QkRopeOp& attrs, ValueId q_w = kNone, ValueId k_w = kNone);
+ValueId qk_norm_rope(Graph& g, ValueId qkv, const QkNormRopeOp& attrs, ValueId q_w = kNone, ValueId k_w = kNone);
 ValueId qkv_norm(Graph& g, ValueId qkv, const QkvNormOp& attrs, ValueId q_w, ValueId k_w);
 ValueId attention(Graph& g, ValueId qkv, const AttentionOp& attrs, ValueId sinks = kNone);
 ValueId act(Graph& g, ValueId x, ActKind kind);

@@ -40,9 +40,9 @@ void train_parts(Graph& g, bool (*trains)(const void* ctx, const std::string& te
 // After differentiate(); where the adapter has dropout it stays as it is. `base`: how quantize_base() will hold the
 // matrices. After recompute() with kFp8 alone, whose products take z and dz from anywhere (whole sixteens of ranks):
 // beside rows that are made again they would keep these.
-void join_lora(Graph& g, Held base = Held::kPlain, bool recomputed = false);
+void join_lora(Graph& g, Storage base = Storage::kPlain, bool recomputed = false);
 
-// Has the store hold the frozen matrices of the base model in codes (Held::kCoded): those that nothing but products
+// Has the store hold the frozen matrices of the base model in codes (Storage::kCoded): those that nothing but products
 // y = x Wᵀ and their gradients read, so not the head. `of` says how by the segment's name (all segments of a product
 // must agree on whether at all). Values are those of the decoded matrix, in the graph's type. Before join_lora(), which
 // leaves such products as they are.
@@ -59,13 +59,13 @@ void round_inputs(Graph& g, Rounding (*of)(const void* ctx, const std::string& w
 
 // Holds the frozen matrices of the base model as E4M3 with a power of two a row, and rounds what they are multiplied
 // with to E4M3 with a power of two a token: x in the forward pass, dy∘scale for the gradient of x. `as`: kFp8 for
-// devices with such products, kRounded for the same values in the graph's own type. Embeddings, norms and adapters stay
-// as they are; so does the head, but for its input's gradient, which is the product of rounded operands (Param::back).
-// An adapter of a norm's or attention's result reads the rounded x that its base reads, where its ranks are whole
-// sixteens (of all adapters of that x); else, and behind an activation, x itself.
-// The gradient passes the rounding of x unchanged. With kFp8 norms, activations and their gradients write the rounded
-// rows themselves. After differentiate(), recompute() and join_lora(); before in_place().
-void quantize_base(Graph& g, Held as);
+// devices with such products, kFakeQuant for the same values in the graph's own type. Embeddings, norms and adapters
+// stay as they are; so does the head, but for its input's gradient, which is the product of rounded operands
+// (Param::back). An adapter of a norm's or attention's result reads the rounded x that its base reads, where its ranks
+// are whole sixteens (of all adapters of that x); else, and behind an activation, x itself. The gradient passes the
+// rounding of x unchanged. With kFp8 norms, activations and their gradients write the rounded rows themselves. After
+// differentiate(), recompute() and join_lora(); before in_place().
+void quantize_base(Graph& g, Storage as);
 
 // Products of matrices that train, y = x Wᵀ and both gradients, of operands rounded to E4M3: x and W with a power of
 // two a row, dy∘scale(W) with one a token, so that its product with Wᵀ needs no scale of its own; the gradient of W is
@@ -88,14 +88,14 @@ inline constexpr Recompute Recompute::kCheap{-1};
 inline constexpr Recompute Recompute::kLayer{INT64_MAX};
 
 // An activation that the backward pass reads and that can be made again from what is kept.
-struct Droppable {
+struct Recomputable {
   ValueId value = kNone;
   double cost = 0;   // of making it again, operations of a token; what only moves memory counts 50 a byte
   double bytes = 0;  // of a token
 };
 // All of them, the least cost for a byte first; of equal ones the earlier layer's, whose memory is bound for longer.
 // `document`: tokens of a document, which attention's cost grows with. After differentiate().
-std::vector<Droppable> recompute_order(const Graph& g, int64_t document);
+std::vector<Recomputable> recompute_order(const Graph& g, int64_t document);
 
 // Clones forward operations into the backward pass so that the dropped activations need not be kept. After
 // differentiate().

@@ -4,7 +4,7 @@ namespace mxt::graph {
 namespace {
 
 // What a value's buffer is found through; kNone: it is one itself.
-ValueId next(const Value& v) { return v.beside != kNone ? v.beside : v.same_as; }
+ValueId next(const Value& v) { return v.adjacent_to != kNone ? v.adjacent_to : v.alias_of; }
 
 }  // namespace
 

@@ -536,7 +536,7 @@ void Scheduler::put(Slot& s, const NewToken& t) {
   if (s.size() >= s.limit) end(s, Finish::kLength);
 }
 
-void Scheduler::harvest(Pass& p) {
+void Scheduler::take_samples(Pass& p) {
   const auto vocab = static_cast<size_t>(model_.vocab()), width = static_cast<size_t>(model_.config().hidden_size);
   int64_t prompt_tokens = 0, new_tokens = 0, shared = 0;
   struct Ready {
@@ -642,7 +642,7 @@ bool Scheduler::step() {
       build(p, adapter);
       if (!p.parts.empty()) {
         run(p, adapter);
-        harvest(p);
+        take_samples(p);
       }
     } catch (const std::exception& e) {  // out of memory, say: those of this pass fail, the others go on
       for (const auto& part : p.parts) end(*part.slot, Finish::kFailed, e.what());

@@ -137,7 +137,7 @@ class Scheduler {
   void end(Slot& s, Finish why, std::string error = {});
   void build(Pass& p, int adapter);
   void run(Pass& p, int adapter);
-  void harvest(Pass& p);
+  void take_samples(Pass& p);
   std::optional<NewToken> choose(const Slot& s, std::span<float> logits, std::span<const uint64_t> allowed,
                                  std::vector<float>& raw) const;
   std::optional<NewToken> draw(const Slot& s, std::span<const float> logits, std::span<const float> raw) const;

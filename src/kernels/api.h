@@ -49,7 +49,7 @@ struct Gemm {
   bool tail_trans_b = false;
   // E4M3: the largest magnitude of each row of C as it is stored, where wanted; of each of row_parts equal ranges of
   // its columns: [m, row_parts].
-  float* row_max = nullptr;
+  float* row_absmax = nullptr;
   int row_parts = 1;
   int algo = 0;  // index into Ops::gemm_algorithms(); 0 = the backend's default
   bool b_constant =
@@ -67,20 +67,20 @@ struct Quantize {
 };
 
 // What a kernel that makes rows writes beside them: its rounded result as Quantize holds it. q.p null: not wanted.
-struct HeldCopy {
+struct RowwiseFp8Copy {
   const float* channel = nullptr;
   Mat q;                   // E4M3
   float* scale = nullptr;  // [rows]
 };
 
 // An adapter's product with rows held in E4M3, x = scale∘q: z = x·wᵀ; and the gradient of w: dw (+)= dzᵀ·x.
-struct HeldLinear {
+struct RowwiseFp8Linear {
   ConstMat q;                    // E4M3 [tokens, n]
   const float* scale = nullptr;  // [tokens]
   ConstMat w;                    // [r, n], act
   Mat z;                         // [tokens, r], act
 };
-struct HeldLinearDw {
+struct RowwiseFp8LinearDw {
   ConstMat dz, q;  // [tokens, r], act; E4M3 [tokens, n]
   const float* scale = nullptr;
   float* dw = nullptr;  // F32 [r, n]
@@ -91,7 +91,7 @@ struct HeldLinearDw {
 //   dw (+)= diag(1/channel)·(dy_scale∘dy)ᵀ·(x_scale∘x),
 // whose operands meet with one scale each, the largest of dy_scale and of x_scale: numbers that are smaller than E4M3's
 // least at that scale are rounded there once more (what is 2¹⁸ below the largest becomes 0).
-struct HeldTranspose {
+struct RowwiseFp8Transpose {
   ConstMat q;  // E4M3 [n, m], both multiples of 16
   Mat out;     // E4M3 [m, n]
 };
@@ -147,8 +147,8 @@ struct Norm {
   float* mean = nullptr;  // [rows], LayerNorm only; may be null when no gradient follows
   float* rstd = nullptr;  // [rows]; may be null when no gradient follows
   float eps = 1e-6f;
-  HeldCopy held;       // of y
-  bool keep_y = true;  // false: held alone is wanted, y holds anything afterwards
+  RowwiseFp8Copy held;  // of y
+  bool keep_y = true;   // false: held alone is wanted, y holds anything afterwards
 };
 // dx = d norm/dh (+ dres where dres.p is set: the gradient that reaches h past the norm). dw, db: F32 [cols], null =
 // not wanted. dx may be dres's buffer.
@@ -161,7 +161,7 @@ struct NormGrad {
   const float *mean = nullptr, *rstd = nullptr;
   float *dw = nullptr, *db = nullptr;
   bool accumulate = true;  // of dw, db
-  HeldCopy held;           // of dx
+  RowwiseFp8Copy held;     // of dx
 };
 
 // Rotary embedding (Su et al. 2021) in the half-split ("neox") layout of transformers: for i < rotary/2,
@@ -171,7 +171,7 @@ struct NormGrad {
 // multiplied by the weight (Qwen3's QK-norm), in fp32, one rounding after the rotation.
 // qkv: [tokens, (heads + 2·kv_heads)·head_dim], q heads, then k heads, then v heads. `out` has the same layout and may
 // be the same memory as `qkv` when there is no norm; v columns are copied when it is not.
-struct QkRope {
+struct QkNormRope {
   ConstMat qkv;
   Mat out;
   int64_t heads = 0, kv_heads = 0, head_dim = 0, rotary = 0;  // rotary 0: no rotation
@@ -183,7 +183,7 @@ struct QkRope {
   float eps = 1e-6f;
 };
 // dqkv from dout; may be the same memory. qkv (the input of the forward) and rstd are read only with norm.
-struct QkRopeGrad {
+struct QkNormRopeGrad {
   ConstMat qkv, dout;
   Mat dqkv;
   int64_t heads = 0, kv_heads = 0, head_dim = 0, rotary = 0;
@@ -194,7 +194,7 @@ struct QkRopeGrad {
   const float* rstd = nullptr;
   float *dq_w = nullptr, *dk_w = nullptr;  // F32 [head_dim] or null
   bool accumulate = true;
-  HeldCopy held;  // of dqkv
+  RowwiseFp8Copy held;  // of dqkv
 };
 
 // Softmax attention inside documents: token t of document [cu[i], cu[i+1]) sees tokens s ≤ t of the same
@@ -281,14 +281,14 @@ struct Act {
   Activation kind = Activation::kSwiGlu;
   ConstMat x;
   Mat y;
-  HeldCopy held;       // of y
-  bool keep_y = true;  // false: held alone is wanted, y holds anything afterwards
+  RowwiseFp8Copy held;  // of y
+  bool keep_y = true;   // false: held alone is wanted, y holds anything afterwards
 };
 struct ActGrad {  // dx may be the same memory as x
   Activation kind = Activation::kSwiGlu;
   ConstMat x, dy;
   Mat dx;
-  HeldCopy held;        // of dx
+  RowwiseFp8Copy held;  // of dx
   bool keep_dx = true;  // as keep_y
 };
 
@@ -296,10 +296,10 @@ struct ActGrad {  // dx may be the same memory as x
 // stored; y itself is not written. The scale is one that no element exceeds: f8e4m3_row_scale(|gate| · |up|) of the
 // row's largest.
 struct ActLora {
-  Act act;                         // kSwiGlu
-  ConstMat a;                      // [rank, cols of y], act
-  Mat z;                           // [tokens, rank]
-  const float* row_max = nullptr;  // [rows, 2], the largest |gate| and |up|
+  Act act;                            // kSwiGlu
+  ConstMat a;                         // [rank, cols of y], act
+  Mat z;                              // [tokens, rank]
+  const float* row_absmax = nullptr;  // [rows, 2], the largest |gate| and |up|
 };
 
 // SwiGLU's backward and what LoRA needs of its operands, while they are at hand: act (kSwiGlu), then lora with dy =
@@ -314,8 +314,8 @@ struct ActLoraGrad {
   // With held.q dx is not written; it is left as E4M3 instead, with a scale that no element exceeds, since a block does
   // not see a row whole: f8e4m3_row_scale(largest · max(1.1 · |up| · max c of gate, |gate| · max c of up)), since
   // |silu'| < 1.1 and |silu(x)| ≤ |x|.
-  HeldCopy held;                                       // of dx; channel is wanted
-  const float *row_max = nullptr, *largest = nullptr;  // [rows, 2], the largest |gate| and |up|; [rows], of |dy|
+  RowwiseFp8Copy held;                                    // of dx; channel is wanted
+  const float *row_absmax = nullptr, *largest = nullptr;  // [rows, 2], the largest |gate| and |up|; [rows], of |dy|
 };
 
 struct Add {  // y = a + b; y may be a or b
@@ -392,7 +392,7 @@ struct CrossEntropy {
   // With gradient, without softcap: softmax(logits) instead, 0 at the label and without weights; as E4M3 where held.q
   // is wanted (the logits are left as they are then). LabelGrad does the rest.
   bool softmax = false;
-  HeldCopy held;
+  RowwiseFp8Copy held;
   float* entropy = nullptr;  // [rows]: −Σ p ln p of p = softmax(logits), 0 where the label is −100; null = not wanted
 };
 // dh[i] = weight[i]·(dh[i] + (softmax[label[i]] − 1)·W[label[i]]), where dh is the product of the other rows of W and
@@ -447,9 +447,9 @@ class Ops {
   virtual size_t packed_b_bytes(const Gemm&) const { return 0; }
   virtual void pack_b(const Gemm&, void* /*to*/) {}
   virtual void quantize(const Quantize&) = 0;
-  virtual void held_linear(const HeldLinear&) = 0;
-  virtual void held_linear_dw(const HeldLinearDw&) = 0;
-  virtual void held_transpose(const HeldTranspose&) = 0;
+  virtual void rowwise_fp8_linear(const RowwiseFp8Linear&) = 0;
+  virtual void rowwise_fp8_linear_dw(const RowwiseFp8LinearDw&) = 0;
+  virtual void rowwise_fp8_transpose(const RowwiseFp8Transpose&) = 0;
   virtual void fp8_linear_dw(const Fp8LinearDw&) = 0;
   // Only where has_lora_grad says so (pointers may be null when it is asked): elsewhere products do the same.
   virtual bool has_lora_grad(const LoraGrad&) const { return false; }
@@ -462,8 +462,8 @@ class Ops {
   virtual void embedding_grad(const EmbeddingGrad&) = 0;
   virtual void norm(const Norm&) = 0;
   virtual void norm_grad(const NormGrad&) = 0;
-  virtual void qk_rope(const QkRope&) = 0;
-  virtual void qk_rope_grad(const QkRopeGrad&) = 0;
+  virtual void qk_norm_rope(const QkNormRope&) = 0;
+  virtual void qk_norm_rope_grad(const QkNormRopeGrad&) = 0;
   virtual void attention(const Attention&) = 0;
   virtual void attention_grad(const AttentionGrad&) = 0;
   virtual void cached_attention(const CachedAttention&) = 0;

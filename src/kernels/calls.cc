@@ -32,9 +32,9 @@ void make(Ops& o, const Decode& c) {
   if (!decoder) lacks(o, "decode");
   decoder->decode(c);
 }
-void make(Ops& o, const HeldLinear& c) { o.held_linear(c); }
-void make(Ops& o, const HeldLinearDw& c) { o.held_linear_dw(c); }
-void make(Ops& o, const HeldTranspose& c) { o.held_transpose(c); }
+void make(Ops& o, const RowwiseFp8Linear& c) { o.rowwise_fp8_linear(c); }
+void make(Ops& o, const RowwiseFp8LinearDw& c) { o.rowwise_fp8_linear_dw(c); }
+void make(Ops& o, const RowwiseFp8Transpose& c) { o.rowwise_fp8_transpose(c); }
 void make(Ops& o, const Fp8LinearDw& c) { o.fp8_linear_dw(c); }
 void make(Ops& o, const LoraGrad& c) {
   if (!o.has_lora_grad(c)) lacks(o, "lora_grad");
@@ -44,8 +44,8 @@ void make(Ops& o, const Embedding& c) { o.embedding(c); }
 void make(Ops& o, const EmbeddingGrad& c) { o.embedding_grad(c); }
 void make(Ops& o, const Norm& c) { o.norm(c); }
 void make(Ops& o, const NormGrad& c) { o.norm_grad(c); }
-void make(Ops& o, const QkRope& c) { o.qk_rope(c); }
-void make(Ops& o, const QkRopeGrad& c) { o.qk_rope_grad(c); }
+void make(Ops& o, const QkNormRope& c) { o.qk_norm_rope(c); }
+void make(Ops& o, const QkNormRopeGrad& c) { o.qk_norm_rope_grad(c); }
 void make(Ops& o, const Attention& c) { o.attention(c); }
 void make(Ops& o, const AttentionGrad& c) { o.attention_grad(c); }
 void make(Ops& o, const CachedAttention& c) { o.cached_attention(c); }
@@ -146,8 +146,8 @@ double count(const GatedDelta& g) { return 3 * product(g.qkv.rows, g.of.value_he
 double count(const GatedDeltaGrad& g) {
   return 7 * product(g.qkv.rows, g.of.value_heads * g.of.value_dim, g.of.key_dim);
 }
-double count(const HeldLinear& c) { return product(c.z.rows, c.z.cols, c.q.cols); }
-double count(const HeldLinearDw& c) { return product(c.dz.cols, c.q.cols, c.q.rows); }
+double count(const RowwiseFp8Linear& c) { return product(c.z.rows, c.z.cols, c.q.cols); }
+double count(const RowwiseFp8LinearDw& c) { return product(c.dz.cols, c.q.cols, c.q.rows); }
 double count(const Fp8LinearDw& c) { return product(c.dy.cols, c.x.cols, c.x.rows); }
 double count(const LoraGrad& g) {
   double total = product(g.dy.rows, g.dz.cols, g.dy.cols);
@@ -174,17 +174,17 @@ std::string_view name_of(const AnyCall& call) {
   static constexpr std::string_view kNames[] = {"gemm",
                                                 "quantize",
                                                 "decode",
-                                                "held_linear",
-                                                "held_linear_dw",
-                                                "held_transpose",
+                                                "rowwise_fp8_linear",
+                                                "rowwise_fp8_linear_dw",
+                                                "rowwise_fp8_transpose",
                                                 "fp8_linear_dw",
                                                 "lora_grad",
                                                 "embedding",
                                                 "embedding_grad",
                                                 "norm",
                                                 "norm_grad",
-                                                "qk_rope",
-                                                "qk_rope_grad",
+                                                "qk_norm_rope",
+                                                "qk_norm_rope_grad",
                                                 "attention",
                                                 "attention_grad",
                                                 "cached_attention",

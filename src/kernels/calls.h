@@ -31,14 +31,15 @@ struct ToHost {
 };
 
 using AnyCall =
-    std::variant<Gemm, Quantize, Decode, HeldLinear, HeldLinearDw, HeldTranspose, Fp8LinearDw, LoraGrad, Embedding,
-                 EmbeddingGrad, Norm, NormGrad, QkRope, QkRopeGrad, Attention, AttentionGrad, CachedAttention,
-                 StoreCache, Act, ActGrad, ActLora, ActLoraGrad, Add, Mix, MixGrad, Gate, GateGrad, BiasGrad, Dropout,
-                 CrossEntropy, LabelGrad, Copy, GatherRows, ScatterRows, MeanPool, RoundRows, ToHost, Route, RouteGrad,
-                 ExpertGather, ExpertSum, ExpertDots, GroupedGemm, RouteLoad, BalanceLoss, CausalConv, CausalConvGrad,
-                 GatedDelta, GatedDeltaGrad, GatedNorm, GatedNormGrad, SigmoidGate, SigmoidGateGrad, SplitGates,
-                 DrawTokens, DoraGain, DoraScale, DoraScaleGrad, EmbeddingNoise, AttentionSinks, AttentionSinksGrad,
-                 CachedSinks, ClampedGlu, ClampedGluGrad, ExpertBias, ExpertBiasGrad, External>;
+    std::variant<Gemm, Quantize, Decode, RowwiseFp8Linear, RowwiseFp8LinearDw, RowwiseFp8Transpose, Fp8LinearDw,
+                 LoraGrad, Embedding, EmbeddingGrad, Norm, NormGrad, QkNormRope, QkNormRopeGrad, Attention,
+                 AttentionGrad, CachedAttention, StoreCache, Act, ActGrad, ActLora, ActLoraGrad, Add, Mix, MixGrad,
+                 Gate, GateGrad, BiasGrad, Dropout, CrossEntropy, LabelGrad, Copy, GatherRows, ScatterRows, MeanPool,
+                 RoundRows, ToHost, Route, RouteGrad, ExpertGather, ExpertSum, ExpertDots, GroupedGemm, RouteLoad,
+                 BalanceLoss, CausalConv, CausalConvGrad, GatedDelta, GatedDeltaGrad, GatedNorm, GatedNormGrad,
+                 SigmoidGate, SigmoidGateGrad, SplitGates, DrawTokens, DoraGain, DoraScale, DoraScaleGrad,
+                 EmbeddingNoise, AttentionSinks, AttentionSinksGrad, CachedSinks, ClampedGlu, ClampedGluGrad,
+                 ExpertBias, ExpertBiasGrad, External>;
 
 std::string_view name_of(const AnyCall& call);
 
@@ -61,7 +62,7 @@ enum class Use : uint8_t { kRead, kWritten, kBoth };
 //   v.cache(int64_t& requests, int64_t& max_pages), v.page(int64_t& page)
 // Operands that a call does without have a null pointer and are shown all the same.
 template <class V>
-void held_copy(V& v, HeldCopy& h) {
+void rowwise_fp8_copy(V& v, RowwiseFp8Copy& h) {
   v.array("held.channel", h.channel, DType::kF32, h.q.cols, Use::kRead);
   v.mat("held.q", h.q, Use::kWritten);
   v.array("held.scale", h.scale, DType::kF32, h.q.rows, Use::kWritten);
@@ -77,7 +78,7 @@ void operands(Gemm& g, V& v) {
   v.array("b_scale", g.b_scale, DType::kF32, g.c.cols, Use::kRead);
   v.mat("tail_a", g.tail_a, Use::kRead);
   v.mat("tail_b", g.tail_b, Use::kRead);
-  v.array("row_max", g.row_max, DType::kF32, g.c.rows * g.row_parts, Use::kWritten);
+  v.array("row_absmax", g.row_absmax, DType::kF32, g.c.rows * g.row_parts, Use::kWritten);
   v.array("b_packed", g.b_packed, g.b.type, 0, Use::kRead);  // instead of b
   v.adds(g.accumulate);
 }
@@ -101,7 +102,7 @@ void operands(Decode& d, V& v) {
 }
 
 template <class V>
-void operands(HeldLinear& c, V& v) {
+void operands(RowwiseFp8Linear& c, V& v) {
   v.mat("q", c.q, Use::kRead);
   v.array("scale", c.scale, DType::kF32, c.q.rows, Use::kRead);
   v.mat("w", c.w, Use::kRead);
@@ -109,7 +110,7 @@ void operands(HeldLinear& c, V& v) {
 }
 
 template <class V>
-void operands(HeldLinearDw& c, V& v) {
+void operands(RowwiseFp8LinearDw& c, V& v) {
   v.mat("dz", c.dz, Use::kRead);
   v.mat("q", c.q, Use::kRead);
   v.array("scale", c.scale, DType::kF32, c.q.rows, Use::kRead);
@@ -118,7 +119,7 @@ void operands(HeldLinearDw& c, V& v) {
 }
 
 template <class V>
-void operands(HeldTranspose& c, V& v) {
+void operands(RowwiseFp8Transpose& c, V& v) {
   v.mat("q", c.q, Use::kRead);
   v.mat("out", c.out, Use::kWritten);
 }
@@ -170,7 +171,7 @@ void operands(Norm& n, V& v) {
   v.array("b", n.b, n.wtype, n.x.cols, Use::kRead);
   v.array("mean", n.mean, DType::kF32, n.x.rows, Use::kWritten);
   v.array("rstd", n.rstd, DType::kF32, n.x.rows, Use::kWritten);
-  held_copy(v, n.held);
+  rowwise_fp8_copy(v, n.held);
 }
 
 template <class V>
@@ -185,11 +186,11 @@ void operands(NormGrad& n, V& v) {
   v.array("dw", n.dw, DType::kF32, n.x.cols, n.accumulate ? Use::kBoth : Use::kWritten);
   v.array("db", n.db, DType::kF32, n.x.cols, n.accumulate ? Use::kBoth : Use::kWritten);
   v.adds(n.accumulate);
-  held_copy(v, n.held);
+  rowwise_fp8_copy(v, n.held);
 }
 
 template <class V>
-void operands(QkRope& r, V& v) {
+void operands(QkNormRope& r, V& v) {
   v.mat("qkv", r.qkv, Use::kRead);
   v.mat("out", r.out, Use::kWritten);
   v.array("positions", r.positions, DType::kI32, r.qkv.rows, Use::kRead);
@@ -201,7 +202,7 @@ void operands(QkRope& r, V& v) {
 }
 
 template <class V>
-void operands(QkRopeGrad& r, V& v) {
+void operands(QkNormRopeGrad& r, V& v) {
   v.mat("qkv", r.qkv, Use::kRead);
   v.mat("dout", r.dout, Use::kRead);
   v.mat("dqkv", r.dqkv, Use::kWritten);
@@ -214,7 +215,7 @@ void operands(QkRopeGrad& r, V& v) {
   v.array("dq_w", r.dq_w, DType::kF32, r.head_dim, r.accumulate ? Use::kBoth : Use::kWritten);
   v.array("dk_w", r.dk_w, DType::kF32, r.head_dim, r.accumulate ? Use::kBoth : Use::kWritten);
   v.adds(r.accumulate);
-  held_copy(v, r.held);
+  rowwise_fp8_copy(v, r.held);
 }
 
 template <class V>
@@ -326,7 +327,7 @@ template <class V>
 void operands(Act& a, V& v) {
   v.mat("x", a.x, Use::kRead);
   v.mat("y", a.y, Use::kWritten);
-  held_copy(v, a.held);
+  rowwise_fp8_copy(v, a.held);
 }
 
 template <class V>
@@ -334,7 +335,7 @@ void operands(ActGrad& a, V& v) {
   v.mat("x", a.x, Use::kRead);
   v.mat("dy", a.dy, Use::kRead);
   v.mat("dx", a.dx, Use::kWritten);
-  held_copy(v, a.held);
+  rowwise_fp8_copy(v, a.held);
 }
 
 template <class V>
@@ -342,7 +343,7 @@ void operands(ActLora& a, V& v) {
   operands(a.act, v);
   v.mat("a", a.a, Use::kRead);
   v.mat("z", a.z, Use::kWritten);
-  v.array("row_max", a.row_max, DType::kF32, 2 * a.act.x.rows, Use::kRead);
+  v.array("row_absmax", a.row_absmax, DType::kF32, 2 * a.act.x.rows, Use::kRead);
 }
 
 template <class V>
@@ -352,8 +353,8 @@ void operands(ActLoraGrad& a, V& v) {
   v.mat("dz_of_y", a.dz, Use::kRead);
   v.array("da", a.da, DType::kF32, a.dz.cols * a.act.dy.cols, a.accumulate_da ? Use::kBoth : Use::kWritten);
   v.adds(a.accumulate_da);
-  held_copy(v, a.held);
-  v.array("row_max", a.row_max, DType::kF32, 2 * a.act.x.rows, Use::kRead);
+  rowwise_fp8_copy(v, a.held);
+  v.array("row_absmax", a.row_absmax, DType::kF32, 2 * a.act.x.rows, Use::kRead);
   v.array("largest", a.largest, DType::kF32, a.act.x.rows, Use::kRead);
 }
 
@@ -473,7 +474,7 @@ void operands(CrossEntropy& c, V& v) {
   v.array("weights", c.weights, DType::kF32, c.logits.rows, Use::kRead);
   v.array("nll", c.nll, DType::kF32, c.logits.rows, Use::kWritten);
   v.array("entropy", c.entropy, DType::kF32, c.logits.rows, Use::kWritten);
-  held_copy(v, c.held);
+  rowwise_fp8_copy(v, c.held);
 }
 
 template <class V>

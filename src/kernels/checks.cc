@@ -67,7 +67,7 @@ void check(const Gemm& g) {
     }
   } else {
     matrix(g.a), matrix(g.b);
-    MXT_ASSERT(!g.a_scale && !g.b_scale && g.tail_a.cols == 0 && g.row_max == nullptr);
+    MXT_ASSERT(!g.a_scale && !g.b_scale && g.tail_a.cols == 0 && g.row_absmax == nullptr);
   }
   matrix(g.c);
   MXT_ASSERT(g.a.type == g.b.type);
@@ -83,20 +83,20 @@ void check(const Quantize& q) {
   MXT_ASSERT(q.q.type == q.x.type || (q.q.type == DType::kF8E4M3 && (q.scale || q.x.rows == 0)));
 }
 
-void check(const HeldLinear& c) {
+void check(const RowwiseFp8Linear& c) {
   matrix(c.w);
   shape(c.z, c.q.rows, c.w.rows);
   MXT_ASSERT(c.q.type == DType::kF8E4M3 && c.q.cols == c.w.cols && c.q.ld >= c.q.cols && c.z.type == c.w.type);
   MXT_ASSERT((c.q.p && c.scale) || c.q.rows == 0);
 }
 
-void check(const HeldLinearDw& c) {
+void check(const RowwiseFp8LinearDw& c) {
   matrix(c.dz);
   MXT_ASSERT(c.q.type == DType::kF8E4M3 && c.q.rows == c.dz.rows && c.q.ld >= c.q.cols && c.dw);
   MXT_ASSERT((c.q.p && c.scale) || c.q.rows == 0);
 }
 
-void check(const HeldTranspose& c) {
+void check(const RowwiseFp8Transpose& c) {
   MXT_ASSERT(c.q.type == DType::kF8E4M3 && c.out.type == DType::kF8E4M3 && c.q.ld >= c.q.cols && c.out.ld >= c.q.rows);
   MXT_ASSERT(c.out.rows == c.q.cols && c.out.cols == c.q.rows && c.q.p && c.out.p);
   MXT_ASSERT(c.q.rows % 16 == 0 && c.q.cols % 16 == 0);
@@ -139,14 +139,14 @@ void check(const NormGrad& n) {
   MXT_ASSERT(n.x.rows == 0 || (n.rstd && (n.mean || !n.layer_norm)));
 }
 
-void check(const QkRope& r) {
+void check(const QkNormRope& r) {
   matrix(r.qkv);
   like(r.out, r.qkv);
   rope(r, r.qkv);
   MXT_ASSERT(r.out.p != r.qkv.p || !(r.q_w || r.k_w) || r.qkv.rows == 0);
   MXT_ASSERT(r.out.p != r.qkv.p || r.out.ld == r.qkv.ld);
 }
-void check(const QkRopeGrad& r) {
+void check(const QkNormRopeGrad& r) {
   matrix(r.dout);
   like(r.dqkv, r.dout);
   rope(r, r.dout);

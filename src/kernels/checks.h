@@ -7,16 +7,16 @@ namespace mxt::kernels {
 
 void check(const Gemm&);
 void check(const Quantize&);
-void check(const HeldLinear&);
-void check(const HeldLinearDw&);
-void check(const HeldTranspose&);
+void check(const RowwiseFp8Linear&);
+void check(const RowwiseFp8LinearDw&);
+void check(const RowwiseFp8Transpose&);
 void check(const Fp8LinearDw&);
 void check(const Embedding&);
 void check(const EmbeddingGrad&);
 void check(const Norm&);
 void check(const NormGrad&);
-void check(const QkRope&);
-void check(const QkRopeGrad&);
+void check(const QkNormRope&);
+void check(const QkNormRopeGrad&);
 void check(const Attention&);
 void check(const AttentionGrad&);
 void check(const CachedAttention&);

@@ -180,10 +180,10 @@ ValueId Decoder::attention(ValueId x, int64_t i, const AttentionStyle& style) {
     qkv = qkv_norm(g, qkv, {query, key_value, eps}, whole_q, whole_k);
   }
   const int64_t window = c.layers[static_cast<size_t>(i)].window;
-  QkRopeOp rope{c.num_heads, c.num_kv_heads, c.head_dim, g.rotary, eps};
+  QkNormRopeOp rope{c.num_heads, c.num_kv_heads, c.head_dim, g.rotary, eps};
   rope.table = window > 0 ? sliding_rope_ : rope_;
   rope.angles = angles;
-  qkv = qk_rope(g, qkv, rope, q_w, k_w);
+  qkv = qk_norm_rope(g, qkv, rope, q_w, k_w);
   const double scalar = c.query_scalar > 0 ? c.query_scalar : static_cast<double>(c.head_dim);
   const AttentionOp a{c.num_heads,
                       c.num_kv_heads,

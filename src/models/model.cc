@@ -79,7 +79,7 @@ graph::Graph build(const formats::ModelConfig& config, const BuildOptions& optio
   }
   if (options.lora && options.coded) graph::code_base(g, coding_of, options.coded);
   const bool recomputed = options.purpose == Purpose::kTrain && options.recompute != graph::Recompute::kNone;
-  if (options.lora && options.join_lora && (!recomputed || options.base == graph::Held::kFp8))
+  if (options.lora && options.join_lora && (!recomputed || options.base == graph::Storage::kFp8))
     graph::join_lora(g, options.base, recomputed);
   if (options.lora) graph::quantize_base(g, options.base);
   if (options.purpose == Purpose::kTrain && options.fp8_products) graph::quantize_trained(g);

@@ -48,10 +48,10 @@ struct BuildOptions {
   bool pictures = false;     // of a model whose text is used alone otherwise (Qwen3.5): the tower that sees them too
   const LoraPlan* lora = nullptr;
   graph::Recompute recompute = graph::Recompute::kNone;
-  bool join_lora = false;                  // graph::join_lora; with recompute where base is kFp8
-  graph::Held base = graph::Held::kPlain;  // graph::quantize_base, under LoRA
-  bool fp8_products = false;               // graph::quantize_trained, while training
-  const CodedPlan* coded = nullptr;        // under LoRA; null: as its type says
+  bool join_lora = false;                        // graph::join_lora; with recompute where base is kFp8
+  graph::Storage base = graph::Storage::kPlain;  // graph::quantize_base, under LoRA
+  bool fp8_products = false;                     // graph::quantize_trained, while training
+  const CodedPlan* coded = nullptr;              // under LoRA; null: as its type says
   int64_t positions = 0;  // longest document; the rotary tables reach so far. At most the model's own maximum
   // Coefficient of the experts' load-balancing loss while training; absent: as the configuration says.
   std::optional<double> balance_loss;

@@ -68,13 +68,13 @@ class Vision {
     const int64_t head = v.width / v.heads;
     ValueId x = layer_norm(s, "vision." + ours + "norm1", theirs + "norm1", v.width);
     const ValueId qkv = project(x, ours + "qkv", theirs + "attn.qkv", v.width, 3 * v.width);
-    QkRopeOp rope{v.heads, v.heads, head, head, kEps};
+    QkNormRopeOp rope{v.heads, v.heads, head, head, kEps};
     rope.angles = Angles::kPatches;
     AttentionOp a{v.heads, v.heads, head, 0, 1.0f / std::sqrt(static_cast<float>(head)), static_cast<int>(i)};
     a.causal = false;
     a.pictures = true;
-    s.branch =
-        project(graph::attention(g, qk_rope(g, qkv, rope), a), ours + "proj", theirs + "attn.proj", v.width, v.width);
+    s.branch = project(graph::attention(g, qk_norm_rope(g, qkv, rope), a), ours + "proj", theirs + "attn.proj", v.width,
+                       v.width);
     x = layer_norm(s, "vision." + ours + "norm2", theirs + "norm2", v.width);
     const ValueId up = act(g, project(x, ours + "fc1", theirs + "mlp.linear_fc1", v.width, v.inner), activation());
     s.branch = project(up, ours + "fc2", theirs + "mlp.linear_fc2", v.inner, v.width);

@@ -33,7 +33,7 @@ ProgramSpec Lowering::run() {
   find_act_lora();
   std::vector<ValueId> keep;
   for (const Op& op : g_.ops) {
-    if (std::holds_alternative<HeadOp>(op.attrs)) keep.push_back(op.out[0]);
+    if (std::holds_alternative<FusedLinearCrossEntropyOp>(op.attrs)) keep.push_back(op.out[0]);
     if (std::holds_alternative<BalanceLossOp>(op.attrs)) keep.insert(keep.end(), {op.out[0], op.out[2]});
   }
   for (const Root& r : g_.roots) keep.push_back(r.value);
@@ -95,7 +95,8 @@ void* Lowering::at(ValueId v) {
   const int64_t offset = spec_.memory.offset.empty() ? 64 * int64_t{roots_[static_cast<size_t>(v)]}
                                                      : spec_.memory.offset[static_cast<size_t>(v)];
   if (offset < 0) return nullptr;  // lies within one kernel alone
-  const auto column = x.beside == kNone ? int64_t{0} : g_.value(x.beside).cols * static_cast<int64_t>(size_of(x.type));
+  const auto column =
+      x.adjacent_to == kNone ? int64_t{0} : g_.value(x.adjacent_to).cols * static_cast<int64_t>(size_of(x.type));
   return in(Source::kArena, -1, offset + column);
 }
 
@@ -110,7 +111,7 @@ Extent Lowering::extent_of(int64_t rows) {
 Mat Lowering::mat(ValueId v) {
   const Value& x = g_.value(v);
   const bool param = x.param != kNone;
-  if (param && g_.param_of(v).held == Held::kFp8) return {at(v), x.rows.factor, x.cols, x.cols, DType::kF8E4M3};
+  if (param && g_.param_of(v).held == Storage::kFp8) return {at(v), x.rows.factor, x.cols, x.cols, DType::kF8E4M3};
   const int64_t ld = param ? stride(g_.param_of(v)) : g_.ld(v);
   return {at(v), rows_of(x.rows), x.cols, ld, x.type};
 }
@@ -248,7 +249,7 @@ void Lowering::lower(const NormOp& a) {
   n.rstd = at<float>(op_->out[1]);
   if (a.layer_norm) n.mean = at<float>(op_->out[2]);
   if (a.residual) n.h = mat(op_->out[op_->out.size() - (a.held ? 3 : 1)]);
-  if (a.held) n.held = held_copy(*op_, kNone);
+  if (a.held) n.held = rowwise_fp8_copy(*op_, kNone);
   n.keep_y = !a.held || !uses_.readers(op_->out[0]).empty();
   emit(n);
 }
@@ -268,7 +269,7 @@ void Lowering::lower(const NormGradOp& a) {
   if (op_->param != kNone) n.dw = grad(op_->param);
   if (a.b != kNone) n.db = grad(a.b);
   n.accumulate = adds(*op_);
-  if (a.held) n.held = held_copy(*op_, op_->in.back());
+  if (a.held) n.held = rowwise_fp8_copy(*op_, op_->in.back());
   emit(n, first(*op_));
 }
 
@@ -314,7 +315,7 @@ const float* Lowering::rope(Source source, int64_t table) {
   return in<float>(source, -1, table * static_cast<int64_t>(sizeof(float)));
 }
 
-Lowering::AnglesAt Lowering::angles_of(const QkRopeOp& a) {
+Lowering::AnglesAt Lowering::angles_of(const QkNormRopeOp& a) {
   switch (a.angles) {
     case Angles::kPositions:
       break;
@@ -326,8 +327,8 @@ Lowering::AnglesAt Lowering::angles_of(const QkRopeOp& a) {
   return {in<int32_t>(Source::kPositions), rope(Source::kCos, a.table), rope(Source::kSin, a.table)};
 }
 
-void Lowering::lower(const QkRopeOp& a) {
-  kernels::QkRope r;
+void Lowering::lower(const QkNormRopeOp& a) {
+  kernels::QkNormRope r;
   r.qkv = mat(op_->in[0]);
   r.out = mat(op_->out[0]);
   r.heads = a.heads;
@@ -346,8 +347,8 @@ void Lowering::lower(const QkRopeOp& a) {
   emit(r);
 }
 
-void Lowering::lower(const QkRopeGradOp& a) {
-  kernels::QkRopeGrad r;
+void Lowering::lower(const QkNormRopeGradOp& a) {
+  kernels::QkNormRopeGrad r;
   r.dout = mat(op_->in[0]);
   r.dqkv = mat(op_->out[0]);
   r.heads = a.of.heads;
@@ -367,7 +368,7 @@ void Lowering::lower(const QkRopeGradOp& a) {
       r.dk_w = grad(a.k_w);
     }
   }
-  if (a.held) r.held = held_copy(*op_, op_->in.back());
+  if (a.held) r.held = rowwise_fp8_copy(*op_, op_->in.back());
   emit(r, a.of.norm ? 1 : 0);  // the two weights have this one use
 }
 
@@ -378,7 +379,7 @@ void Lowering::lower(const ActOp& a) {
       return;
     }
   emit(kernels::Act{static_cast<kernels::Activation>(a.kind), mat(op_->in[0]), mat(op_->out[0]),
-                    a.held ? held_copy(*op_, kNone) : kernels::HeldCopy{},
+                    a.held ? rowwise_fp8_copy(*op_, kNone) : kernels::RowwiseFp8Copy{},
                     !a.held || !uses_.readers(op_->out[0]).empty()});
 }
 
@@ -389,7 +390,7 @@ void Lowering::lower(const ActGradOp& a) {
       return;
     }
   emit(kernels::ActGrad{static_cast<kernels::Activation>(a.kind), mat(op_->in[0]), mat(op_->in[1]), mat(op_->out[0]),
-                        a.held ? held_copy(*op_, op_->in.back()) : kernels::HeldCopy{},
+                        a.held ? rowwise_fp8_copy(*op_, op_->in.back()) : kernels::RowwiseFp8Copy{},
                         !a.held || !uses_.readers(op_->out[0]).empty()});
 }
 

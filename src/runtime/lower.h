@@ -99,8 +99,8 @@ class Lowering {
   void lower(const graph::LoraJoinOp&);
   void lower(const graph::NormOp&);
   void lower(const graph::NormGradOp&);
-  void lower(const graph::QkRopeOp&);
-  void lower(const graph::QkRopeGradOp&);
+  void lower(const graph::QkNormRopeOp&);
+  void lower(const graph::QkNormRopeGradOp&);
   void lower(const graph::AttentionOp&);
   void lower(const graph::AttentionGradOp&);
   void lower(const graph::ActOp&);
@@ -118,11 +118,11 @@ class Lowering {
   void lower(const graph::RoundOp&);
   // The last two results of an operation that writes its rows in E4M3 too; `channels`: the weight whose scales they
   // take.
-  kernels::HeldCopy held_copy(const graph::Op& op, ValueId channels);
+  kernels::RowwiseFp8Copy rowwise_fp8_copy(const graph::Op& op, ValueId channels);
   void lower(const graph::QuantizeOp&);
-  void lower(const graph::HeldLinearOp&);
-  void lower(const graph::HeldLinearDwOp&);
-  void lower(const graph::HeldTransposeOp&);
+  void lower(const graph::RowwiseFp8LinearOp&);
+  void lower(const graph::RowwiseFp8LinearDwOp&);
+  void lower(const graph::RowwiseFp8TransposeOp&);
   void lower(const graph::Fp8LinearDwOp&);
   void lower_fp8(const graph::LinearOp&);
   void lower_fp8(const graph::LinearDxOp&);
@@ -152,7 +152,7 @@ class Lowering {
     ValueId nll = graph::kNone, logp = graph::kNone, entropy = graph::kNone, dh = graph::kNone, seed = graph::kNone;
   };
   void lower_head(const HeadCall& call);
-  void lower(const graph::HeadOp&);
+  void lower(const graph::FusedLinearCrossEntropyOp&);
   void lower(const graph::TokenLogProbOp&);
   void lower(const graph::TokenLogProbGradOp&);
   void lower(const graph::LogitsOp&);
@@ -207,7 +207,7 @@ class Lowering {
     const int32_t* positions;
     const float *cos, *sin;
   };
-  AnglesAt angles_of(const graph::QkRopeOp& a);
+  AnglesAt angles_of(const graph::QkNormRopeOp& a);
   template <typename C>
   void carry(C& call, Source states, int layer);
 

@@ -27,7 +27,7 @@ int64_t piece_of(int64_t count, int64_t bytes, int64_t room) {
 
 }  // namespace
 
-bool Lowering::coded(ValueId w) const { return g_.param_of(w).held == Held::kCoded; }
+bool Lowering::coded(ValueId w) const { return g_.param_of(w).held == Storage::kCoded; }
 
 // The weight's values from row and column on, [rows, cols] in the decode buffer.
 Mat Lowering::decoded(ValueId weight, int64_t row, int64_t col, int64_t rows, int64_t cols) {

@@ -11,8 +11,8 @@ using kernels::Mat;
 // Of a weight that is held in E4M3, or the scales themselves, of one that trains.
 const float* Lowering::scales_of(ValueId v) { return g_.value(v).param == kNone ? at<const float>(v) : scale(v); }
 
-kernels::HeldCopy Lowering::held_copy(const Op& op, ValueId channels) {
-  kernels::HeldCopy h;
+kernels::RowwiseFp8Copy Lowering::rowwise_fp8_copy(const Op& op, ValueId channels) {
+  kernels::RowwiseFp8Copy h;
   if (channels != kNone) h.channel = scales_of(channels);
   h.q = mat(op.out[op.out.size() - 2]);
   h.scale = at<float>(op.out.back());
@@ -28,16 +28,19 @@ void Lowering::lower(const QuantizeOp&) {
   emit(q);
 }
 
-void Lowering::lower(const HeldLinearOp&) {
-  emit(kernels::HeldLinear{mat(op_->in[0]), at<float>(op_->in[1]), mat(op_->in[2]), mat(op_->out[0])});
+void Lowering::lower(const RowwiseFp8LinearOp&) {
+  emit(kernels::RowwiseFp8Linear{mat(op_->in[0]), at<float>(op_->in[1]), mat(op_->in[2]), mat(op_->out[0])});
 }
 
-void Lowering::lower(const HeldLinearDwOp&) {
-  emit(kernels::HeldLinearDw{mat(op_->in[0]), mat(op_->in[1]), at<float>(op_->in[2]), grad(op_->param), adds(*op_)},
+void Lowering::lower(const RowwiseFp8LinearDwOp&) {
+  emit(kernels::RowwiseFp8LinearDw{mat(op_->in[0]), mat(op_->in[1]), at<float>(op_->in[2]), grad(op_->param),
+                                   adds(*op_)},
        first(*op_));
 }
 
-void Lowering::lower(const HeldTransposeOp&) { emit(kernels::HeldTranspose{mat(op_->in[0]), mat(op_->out[0])}); }
+void Lowering::lower(const RowwiseFp8TransposeOp&) {
+  emit(kernels::RowwiseFp8Transpose{mat(op_->in[0]), mat(op_->out[0])});
+}
 
 void Lowering::lower(const Fp8LinearDwOp&) {
   kernels::Fp8LinearDw call;
@@ -68,7 +71,7 @@ void Lowering::lower_fp8(const LinearOp& a) {
     g.tail_b = joined(op_->in[1], r);
     g.tail_trans_b = true;
   }
-  if (a.row_max) g.row_parts = 2, g.row_max = at<float>(op_->out[1]);
+  if (a.row_absmax) g.row_parts = 2, g.row_absmax = at<float>(op_->out[1]);
   g.a_scale = at<float>(op_->in.back());
   g.b_scale = trains ? at<float>(op_->in[n - 1]) : scale(op_->in[1]);
   emit_gemm(g);
@@ -85,7 +88,7 @@ void Lowering::lower_fp8(const LinearDxOp& a) {
     const Param& w = g_.params[static_cast<size_t>(id)];
     g.b = {in(Source::kTransposed, id), w.cols, w.rows, w.rows, DType::kF8E4M3};
   } else {
-    g.b = mat(op_->in[1]);  // a HeldTransposeOp's
+    g.b = mat(op_->in[1]);  // a RowwiseFp8TransposeOp's
   }
   g.c = mat(op_->out[0]);
   g.trans_b = true;
@@ -94,7 +97,7 @@ void Lowering::lower_fp8(const LinearDxOp& a) {
     g.tail_a = mat(op_->in[n - 3]);
     g.tail_b = mat(op_->in[n - 2]);
   }
-  if (a.row_max) g.row_max = at<float>(op_->out[1]);
+  if (a.row_absmax) g.row_absmax = at<float>(op_->out[1]);
   g.a_scale = at<float>(op_->in.back());
   emit_gemm(g);
 }

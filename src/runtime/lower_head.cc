@@ -29,7 +29,7 @@ void Lowering::lower_head(const HeadCall& a) {
                 chunk = std::min(a.chunk, tokens), element = static_cast<int64_t>(size_of(hidden.type));
   MXT_ASSERT(hidden.ld == width);  // nothing lies beside the last hidden states, nor beside their gradient
   const int64_t rows_bytes = align(chunk * width * element, 64), logits_bytes = align(chunk * vocab * element, 64);
-  const Held back = a.gradient ? g_.param_of(weight).back : Held::kPlain;
+  const Storage back = a.gradient ? g_.param_of(weight).back : Storage::kPlain;
   // Of each row with a target: its loss; where log-probabilities are wanted also its entropy and its weight.
   const bool apart = a.nll == kNone;
   const int64_t losses_at = 2 * rows_bytes + logits_bytes, entropy_at = losses_at + tokens * 4,
@@ -38,9 +38,10 @@ void Lowering::lower_head(const HeadCall& a) {
   // With an adapter its z stands beside the hidden states: logits += adapter·z Bᵀ, dz = adapter·dlogits B.
   const bool adapted = a.z != kNone;
   const Mat z = adapted ? mat(a.z) : Mat{}, b = adapted ? mat(a.b) : Mat{};
-  MXT_ASSERT(!adapted || (z.ld == z.cols && back == Held::kPlain));
+  MXT_ASSERT(!adapted || (z.ld == z.cols && back == Storage::kPlain));
   const int64_t rank = z.cols, z_bytes = align(chunk * rank * element, 64);
-  const bool rounds = back == Held::kFp8 || (apart && g_.param_of(weight).back == Held::kFp8);  // one size for both
+  const bool rounds =
+      back == Storage::kFp8 || (apart && g_.param_of(weight).back == Storage::kFp8);  // one size for both
   const int64_t end = rounds ? scale_at + chunk * 4 : lists_end, z_at = align(end, 64), dz_at = z_at + z_bytes;
   spec_.bytes.logits = adapted ? dz_at + z_bytes : end;
   const BufferId head = buffer(Source::kHead, -1, spec_.bytes.logits);
@@ -93,18 +94,18 @@ void Lowering::lower_head(const HeadCall& a) {
     dz.c = Mat{window(dz_all.p, head_at(dz_at), rank * element, false), some, rank, rank, hidden.type};
     dz.alpha = a.adapter;
   }
-  const kernels::HeldCopy softmax{
+  const kernels::RowwiseFp8Copy softmax{
       nullptr, {head_at(softmax_at), some, vocab, vocab, DType::kF8E4M3}, static_cast<float*>(head_at(scale_at))};
   Mat dh;
   if (a.gradient) {
     dh = mat(a.dh);
     MXT_ASSERT(dh.ld == width);
-    dx.a = back == Held::kFp8 ? softmax.q : logits;
+    dx.a = back == Storage::kFp8 ? softmax.q : logits;
     dx.b = w;
     dx.c = Mat{window(dh.p, head_at(rows_bytes), width * element, false), some, width, width, hidden.type};
-    if (back == Held::kPlain) dx.b_packed = packed_weight(weight, true);
-    if (back == Held::kRounded) dx.b.p = in(Source::kTransposed, param);
-    if (back == Held::kFp8) {
+    if (back == Storage::kPlain) dx.b_packed = packed_weight(weight, true);
+    if (back == Storage::kFakeQuant) dx.b.p = in(Source::kTransposed, param);
+    if (back == Storage::kFp8) {
       dx.b = {in(Source::kTransposed, param), w.cols, w.rows, w.rows, DType::kF8E4M3};
       dx.trans_b = true;
       dx.a_scale = softmax.scale;
@@ -144,15 +145,15 @@ void Lowering::lower_head(const HeadCall& a) {
   emit(forward);
   if (adapted) emit(plus);
   kernels::CrossEntropy loss{logits, labels, weights, losses, a.gradient, a.softcap};
-  loss.softmax = back != Held::kPlain;
-  if (back == Held::kFp8) loss.held = softmax;
+  loss.softmax = back != Storage::kPlain;
+  if (back == Storage::kFp8) loss.held = softmax;
   loss.entropy = entropy;
   emit(loss);
-  if (back == Held::kRounded) emit(kernels::Quantize{logits, nullptr, logits, nullptr});
+  if (back == Storage::kFakeQuant) emit(kernels::Quantize{logits, nullptr, logits, nullptr});
   if (op_->param != kNone) emit(dw, first(*op_));
   if (a.gradient) {
     emit(dx);
-    if (back != Held::kPlain) emit(kernels::LabelGrad{dx.c, w, labels, losses, weights});
+    if (back != Storage::kPlain) emit(kernels::LabelGrad{dx.c, w, labels, losses, weights});
     emit(kernels::ScatterRows{dx.c, rows, dh, false}, 0, kApart);
   }
   if (adapted && a.gradient) {
@@ -176,7 +177,7 @@ void Lowering::lower_head(const HeadCall& a) {
   }
 }
 
-void Lowering::lower(const HeadOp& a) {
+void Lowering::lower(const FusedLinearCrossEntropyOp& a) {
   HeadCall c{a.chunk, a.softcap, 1, a.gradient};
   c.nll = op_->out[0];
   if (a.gradient) c.dh = op_->out[1];

@@ -25,7 +25,7 @@ void Lowering::lower(const LoraAddOp& a) {
 
 Mat Lowering::joined(ValueId w, int64_t ranks) {
   const Param& p = g_.param_of(w);
-  if (p.held == Held::kFp8)
+  if (p.held == Storage::kFp8)
     return {in(Source::kJoined, g_.value(w).param), p.rows, ranks, joined_stride(p), g_.act_type};
   Mat m = mat(w);
   const int64_t cols = m.cols;
@@ -55,8 +55,8 @@ kernels::ActLoraGrad Lowering::act_lora_grad(const ActLoraGrad& a) {
   g.lora = lora_grad(*a.dz);
   if (std::get<ActGradOp>(a.act->attrs).held) {
     const size_t n = a.act->in.size();
-    g.held = held_copy(*a.act, a.act->in.back());
-    g.row_max = at<float>(a.act->in[n - 3]);
+    g.held = rowwise_fp8_copy(*a.act, a.act->in.back());
+    g.row_absmax = at<float>(a.act->in[n - 3]);
     g.largest = at<float>(a.act->in[n - 2]);
   }
   if (a.da == nullptr) return g;
@@ -69,10 +69,10 @@ kernels::ActLoraGrad Lowering::act_lora_grad(const ActLoraGrad& a) {
 kernels::ActLora Lowering::act_lora(const ActLora& a) {
   kernels::ActLora k;
   k.act = {static_cast<kernels::Activation>(std::get<ActOp>(a.act->attrs).kind), mat(a.act->in[0]), mat(a.act->out[0]),
-           held_copy(*a.act, kNone)};
+           rowwise_fp8_copy(*a.act, kNone)};
   k.a = mat(a.z->in[1]);
   k.z = mat(a.z->out[0]);
-  k.row_max = at<float>(a.act->in[1]);
+  k.row_absmax = at<float>(a.act->in[1]);
   return k;
 }
 
@@ -305,7 +305,7 @@ void Lowering::lower(const EmbeddingNoiseOp& a) {
 // The adapter changes between steps alone.
 void Lowering::lower(const LoraJoinOp& a) {
   const Mat w = mat(op_->in[0]), down = mat(op_->in[1]);
-  const bool apart = g_.param_of(op_->in[0]).held == Held::kFp8;
+  const bool apart = g_.param_of(op_->in[0]).held == Storage::kFp8;
   if (!apart) emit(kernels::Copy{down, inside(w, w.rows, 0, down.rows, down.cols)}, 0, kFirstPass);
   const Mat beside = joined(op_->in[0], down.rows);
   for (size_t i = 0; i < a.blocks.size(); ++i) {

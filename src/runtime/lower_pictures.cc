@@ -88,7 +88,7 @@ void Lowering::lower(const RegroupOp&) {
 void Lowering::lower(const PlaceOp& a) {
   const Mat base = mat(op_->in[0]), x = mat(op_->in[1]), y = mat(op_->out[0]);
   const auto* rows = in<int32_t>(Source::kPictureRows);
-  if (op_->out[0] != op_->in[0] && base.p != y.p) emit(kernels::Copy{base, y});  // the pass over graphs undid same_as
+  if (op_->out[0] != op_->in[0] && base.p != y.p) emit(kernels::Copy{base, y});  // the pass over graphs undid alias_of
   if (!a.add) {
     emit(kernels::ScatterRows{x, rows, y, false}, 0, kPicturesThere);
     return;

@@ -21,15 +21,15 @@ struct Parts {
 };
 Parts parts_of(const graph::Graph& g, const graph::Param& p, bool training) {
   const auto element = static_cast<int64_t>(size_of(g.value(p.value).type));
-  if (p.held == graph::Held::kCoded) {
+  if (p.held == graph::Storage::kCoded) {
     const CodedPlace end = coded_place(p, p.segments.size());
     return {end.codes, end.scales};
   }
-  if (p.held != graph::Held::kFp8) {
+  if (p.held != graph::Storage::kFp8) {
     Parts a{align(graph::stride(p) * graph::height(p) * element)};
-    if (p.held == graph::Held::kRounded) a.scale = align(p.rows * 4);
-    if (training && p.back == graph::Held::kFp8) a.scale = align(p.cols * 4), a.transposed = align(p.rows * p.cols);
-    if (training && p.back == graph::Held::kRounded) a.transposed = align(p.rows * p.cols * element);
+    if (p.held == graph::Storage::kFakeQuant) a.scale = align(p.rows * 4);
+    if (training && p.back == graph::Storage::kFp8) a.scale = align(p.cols * 4), a.transposed = align(p.rows * p.cols);
+    if (training && p.back == graph::Storage::kFakeQuant) a.transposed = align(p.rows * p.cols * element);
     return a;
   }
   const int64_t held = align(p.rows * p.cols);
@@ -46,7 +46,7 @@ void each_frozen_product(const graph::Graph& g, F f) {
     if (id == graph::kNone) return;
     const graph::Param& p = g.params[static_cast<size_t>(id)];
     if (p.trainable || p.adapter || graph::stride(p) != p.cols) return;
-    if (p.held == graph::Held::kFp8 || p.held == graph::Held::kCoded) return;
+    if (p.held == graph::Storage::kFp8 || p.held == graph::Storage::kCoded) return;
     const size_t at = 2 * static_cast<size_t>(id) + dx;
     if (seen[at]) return;
     seen[at] = true;
@@ -61,7 +61,7 @@ void each_frozen_product(const graph::Graph& g, F f) {
     const graph::ValueId weight = op.in[static_cast<size_t>(of.weight)];
     if (of.weight_use != graph::WeightUse::kRows) product(weight, false);
     const bool back = of.weight_use == graph::WeightUse::kBoth && op.out.size() > 1;  // a head with its gradient
-    if (of.weight_use == graph::WeightUse::kRows || (back && g.param_of(weight).back == graph::Held::kPlain))
+    if (of.weight_use == graph::WeightUse::kRows || (back && g.param_of(weight).back == graph::Storage::kPlain))
       product(weight, true);
   }
 }
@@ -191,7 +191,7 @@ ParamStore::ParamStore(const graph::Graph& g, const ParamStore& base) : device_(
 
 ParamStore::Shape ParamStore::shape_of(const graph::Param& p) {
   Shape s{p.rows, p.cols, p.joined, graph::stride(p), p.held, p.back, {}};
-  for (size_t i = 0; p.held == graph::Held::kCoded && i < p.segments.size(); ++i) {
+  for (size_t i = 0; p.held == graph::Storage::kCoded && i < p.segments.size(); ++i) {
     const graph::Segment& k = p.segments[i];
     s.parts.push_back({k.row, k.rows, k.coding, k.through, coded_place(p, i)});
   }
@@ -285,8 +285,8 @@ ParamStore::Access::Access(const ParamStore& store, graph::ParamId p, bool write
     : slot(store[p]), store_(store), p_(p), write_(write) {
   MXT_ASSERT(!write || (!slot.packed && !slot.packed_dx));
   const Shape& shape = store.shapes_[static_cast<size_t>(p)];
-  if (shape.held == graph::Held::kFp8 || shape.held == graph::Held::kCoded) {
-    shape.held == graph::Held::kFp8 ? decode() : decode_segments();
+  if (shape.held == graph::Storage::kFp8 || shape.held == graph::Storage::kCoded) {
+    shape.held == graph::Storage::kFp8 ? decode() : decode_segments();
     return;
   }
   if (!store.device_ && shape.stride == shape.cols) return;
@@ -308,13 +308,13 @@ ParamStore::Access::Access(const ParamStore& store, graph::ParamId p, bool write
 ParamStore::Access::~Access() {
   if (!write_) return;
   const Shape& shape = store_.shapes_[static_cast<size_t>(p_)];
-  if (shape.held == graph::Held::kCoded) {
+  if (shape.held == graph::Storage::kCoded) {
     encode_segments();
     return;
   }
-  if (shape.held != graph::Held::kPlain) encode();
-  if (slot.transposed != nullptr && shape.back != graph::Held::kPlain) turn();
-  if (!copy_.empty() && shape.held != graph::Held::kFp8) move(true);
+  if (shape.held != graph::Storage::kPlain) encode();
+  if (slot.transposed != nullptr && shape.back != graph::Storage::kPlain) turn();
+  if (!copy_.empty() && shape.held != graph::Storage::kFp8) move(true);
 }
 
 void ParamStore::fetch(void* to, const void* from, size_t bytes) const {
@@ -375,7 +375,7 @@ void ParamStore::Access::encode() {
   const ParamSlot& there = store_[p_];
   std::vector<float> scale(static_cast<size_t>(shape.rows));
   const kernels::Mat shown{slot.weight, shape.rows, shape.cols, shape.cols, type};
-  if (shape.held == graph::Held::kRounded) {
+  if (shape.held == graph::Storage::kFakeQuant) {
     kernels::quantize_rows({shown, nullptr, shown, scale.data()});
     store_.put(there.scale, scale.data(), scale.size() * 4);
     return;
@@ -402,7 +402,7 @@ void ParamStore::Access::turn() {
     using E = decltype(element);
     transpose(static_cast<const E*>(slot.weight), shape.rows, shape.cols, reinterpret_cast<E*>(turned.data()));
     const kernels::Mat columns{turned.data(), shape.cols, shape.rows, shape.rows, type};
-    if (shape.back == graph::Held::kRounded) {
+    if (shape.back == graph::Storage::kFakeQuant) {
       kernels::quantize_rows({columns, nullptr, columns, nullptr});
       transpose(reinterpret_cast<const E*>(turned.data()), shape.cols, shape.rows, static_cast<E*>(there.transposed));
       return;
@@ -448,7 +448,7 @@ bool ParamStore::matches(const graph::Graph& g) const {
   if (g.params.size() != slots_.size()) return false;
   for (size_t i = 0; i < slots_.size(); ++i) {
     Shape wanted = shape_of(g.params[i]);
-    if (wanted.back == graph::Held::kPlain)
+    if (wanted.back == graph::Storage::kPlain)
       wanted.back = shapes_[i].back;  // a graph that only writes has no use for it
     if (wanted != shapes_[i] || g.value(g.params[i].value).type != types_[i]) return false;
   }

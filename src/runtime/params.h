@@ -36,7 +36,7 @@ struct ParamSlot {
   float* master = nullptr;                       // trainable only; the weight itself where the graph computes in F32
   float* grad = nullptr;
   std::vector<void*> states;  // the optimizer's, in the order in which States lists them
-  // graph::Held: a power of two a row; with kFp8 `weight` holds E4M3, and the same transposed stands in `transposed`
+  // graph::Storage: a power of two a row; with kFp8 `weight` holds E4M3, and the same transposed stands in `transposed`
   // where there is a gradient of the input, and the adapter's scaled B (graph::joined_stride elements a row) in
   // `joined`. graph::Param::back: the transpose of a head as E4M3 with a scale a row of it, or [rows, cols] of the
   // values that it stands for. kCoded: `weight` has the segments' codes and `scale` their scales and nested scales,
@@ -163,8 +163,8 @@ class ParamStore {
   };
   struct Shape {
     int64_t rows, cols, joined, stride;
-    graph::Held held, back;
-    std::vector<CodedPart> parts;  // of Held::kCoded
+    graph::Storage held, back;
+    std::vector<CodedPart> parts;  // of Storage::kCoded
     bool operator==(const Shape&) const = default;
   };
   static Shape shape_of(const graph::Param& p);

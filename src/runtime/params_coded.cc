@@ -1,4 +1,4 @@
-// Matrices that a store holds in codes (graph::Held::kCoded): where their parts stand, and both ways.
+// Matrices that a store holds in codes (graph::Storage::kCoded): where their parts stand, and both ways.
 #include <algorithm>
 
 #include "base/error.h"

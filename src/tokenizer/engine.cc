@@ -58,7 +58,7 @@ Engine::Engine(Spec spec) : spec_(std::move(spec)) {
   }
   // The tables of characters are built when they are first asked: now, not in somebody's first text.
   constexpr std::string_view kWide = "\xC3\xA9";
-  unicode::survey(kWide, true);
+  unicode::scan_text(kWide, true);
   if (std::vector<uint32_t> ends(kScanWindow + 64); scan_)
     scan_pieces(*scan_, kWide.data(), 0, kWide.size(), ends.data());
   const auto special = [&](const std::string& t) { return t.empty() ? -1 : id_of(t); };
@@ -163,7 +163,7 @@ size_t safe_cut(std::string_view s, size_t from) {
   return s.size();
 }
 
-unicode::Survey survey_parallel(std::string_view text, bool nfc, size_t grain) {
+unicode::TextScan scan_text_parallel(std::string_view text, bool nfc, size_t grain) {
   // Cut where characters begin: then the parts are valid where the whole is.
   std::vector<size_t> cuts{0};
   while (text.size() - cuts.back() > grain) {
@@ -172,12 +172,12 @@ unicode::Survey survey_parallel(std::string_view text, bool nfc, size_t grain) {
     cuts.push_back(at);
   }
   cuts.push_back(text.size());
-  std::vector<unicode::Survey> parts(cuts.size() - 1);
+  std::vector<unicode::TextScan> parts(cuts.size() - 1);
   parallel_for(0, static_cast<int64_t>(parts.size()), 1, [&](int64_t b, int64_t e) {
     for (auto i = static_cast<size_t>(b); i < static_cast<size_t>(e); ++i)
-      parts[i] = unicode::survey(text.substr(cuts[i], cuts[i + 1] - cuts[i]), nfc);
+      parts[i] = unicode::scan_text(text.substr(cuts[i], cuts[i + 1] - cuts[i]), nfc);
   });
-  unicode::Survey all;
+  unicode::TextScan all;
   for (size_t i = 0; i < parts.size(); ++i) {
     all.valid &= parts[i].valid;
     all.ascii &= parts[i].ascii;
@@ -275,27 +275,27 @@ void Engine::encode_ordinary(std::string_view text, size_t shift, size_t base, O
   }
 }
 
-std::string_view Engine::normalize(std::string_view text, size_t base, const unicode::Survey* survey,
+std::string_view Engine::normalize(std::string_view text, size_t base, const unicode::TextScan* scan,
                                    std::string& storage, std::vector<OffsetMap>* maps) const {
-  if (only_nfc_ && survey) return normalizer_.apply_nfc(text, survey->unsafe, base, storage, maps);
+  if (only_nfc_ && scan) return normalizer_.apply_nfc(text, scan->unsafe, base, storage, maps);
   return normalizer_.apply(text, storage, maps);
 }
 
-void Engine::encode_text(std::string_view text, size_t base, std::span<const Span> plain, const unicode::Survey* survey,
+void Engine::encode_text(std::string_view text, size_t base, std::span<const Span> plain, const unicode::TextScan* scan,
                          Output& out) const {
   if (cuttable_ && normalized_matcher_.empty() && !out.offsets && text.size() > 2 * kStretch) {
     // Stretch by stretch, so that what the normaliser writes stays in the cache and unchanged stretches are not copied.
     std::string storage;
     for (size_t b = 0, e; b < text.size(); b = e) {
       e = text.size() - b <= 2 * kStretch ? text.size() : safe_cut(text, b + kStretch);
-      encode_ordinary(normalize(text.substr(b, e - b), base + b, survey, storage, nullptr), 0, base + b, out);
+      encode_ordinary(normalize(text.substr(b, e - b), base + b, scan, storage, nullptr), 0, base + b, out);
     }
     return;
   }
   std::string storage;
   std::vector<OffsetMap> maps;
   const bool tracked = out.offsets || (!plain.empty() && !normalized_matcher_.empty());
-  const std::string_view now = normalize(text, base, survey, storage, tracked ? &maps : nullptr);
+  const std::string_view now = normalize(text, base, scan, storage, tracked ? &maps : nullptr);
   for (const auto& m : maps) out.maps.push_back(&m);
   if (normalized_matcher_.empty()) {
     encode_ordinary(now, 0, base, out);
@@ -324,13 +324,13 @@ void Engine::encode(std::string_view text, std::span<const Span> plain, std::vec
 
 void Engine::encode_whole(std::string_view text, std::span<const Span> plain, std::vector<int32_t>& ids,
                           std::vector<Span>* offsets) const {
-  const auto survey = unicode::survey(text, only_nfc_);
+  const auto scan = unicode::scan_text(text, only_nfc_);
   std::string repaired;
   OffsetMap repair;
   std::vector<Span> carried;
   Output out{ids, offsets};
   out.used = ids.size();
-  if (!survey.valid) {
+  if (!scan.valid) {
     repaired = repair_utf8(text, repair);
     carried = carry_spans(plain, repair);
     text = repaired;
@@ -350,8 +350,7 @@ void Engine::encode_whole(std::string_view text, std::span<const Span> plain, st
   try {
     raw_matcher_.split(text, plain, [&](const Part& p) {
       if (p.id < 0)
-        return encode_text(text.substr(p.begin, p.end - p.begin), p.begin, plain, survey.valid ? &survey : nullptr,
-                           out);
+        return encode_text(text.substr(p.begin, p.end - p.begin), p.begin, plain, scan.valid ? &scan : nullptr, out);
       out.put(p.id);
       if (offsets) put_source({p.begin, p.end}, 0, out);
     });
@@ -372,8 +371,8 @@ void Engine::encode_parallel(std::string_view text, std::span<const Span> plain,
   if (threads > 1) set_num_threads(threads);
   const auto restore = std::unique_ptr<const int, void (*)(const int*)>(threads > 1 ? &threads_before : nullptr,
                                                                         [](const int* n) { set_num_threads(*n); });
-  const auto survey = threads > 1 ? survey_parallel(text, only_nfc_, 4 * kGrain) : unicode::survey(text, only_nfc_);
-  if (!survey.valid) return encode_whole(text, plain, ids, nullptr);
+  const auto scan = threads > 1 ? scan_text_parallel(text, only_nfc_, 4 * kGrain) : unicode::scan_text(text, only_nfc_);
+  if (!scan.valid) return encode_whole(text, plain, ids, nullptr);
 
   struct Task {
     std::vector<Part> parts;
@@ -441,7 +440,7 @@ void Engine::encode_parallel(std::string_view text, std::span<const Span> plain,
         }
         std::string storage;
         const std::string_view raw = text.substr(p.begin, p.end - p.begin);
-        encode_ordinary(normalize(raw, p.begin, &survey, storage, nullptr), 0, p.begin, out);
+        encode_ordinary(normalize(raw, p.begin, &scan, storage, nullptr), 0, p.begin, out);
       }
       lock.lock();
       task.used = out.used;

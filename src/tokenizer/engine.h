@@ -61,9 +61,9 @@ class Engine {
   void add_tokens();
   // Positions below: `base` is where the part of the text begins that was normalised, `shift` where the text at hand
   // begins in the normalised part.
-  void encode_text(std::string_view text, size_t base, std::span<const Span> plain, const unicode::Survey* survey,
+  void encode_text(std::string_view text, size_t base, std::span<const Span> plain, const unicode::TextScan* scan,
                    Output& out) const;
-  std::string_view normalize(std::string_view text, size_t base, const unicode::Survey* survey, std::string& storage,
+  std::string_view normalize(std::string_view text, size_t base, const unicode::TextScan* scan, std::string& storage,
                              std::vector<OffsetMap>* maps) const;
   void encode_ordinary(std::string_view text, size_t shift, size_t base, Output& out) const;
   void encode_run(const char* text, size_t readable, const uint32_t* ends, size_t count, size_t shift, size_t base,

@@ -15,7 +15,7 @@ namespace {
 int64_t card_bytes(const Setup& s) {
   const graph::Graph& g = s.training_graph();
   const int64_t chunk = std::min(s.options.head_chunk, s.max_tokens), width = static_cast<int64_t>(size_of(s.type));
-  const int64_t softmax = s.options.base == graph::Held::kFp8 ? chunk * s.model.vocab_size : 0;
+  const int64_t softmax = s.options.base == graph::Storage::kFp8 ? chunk * s.model.vocab_size : 0;
   const int64_t head = chunk * (s.model.vocab_size + 2 * s.model.hidden_size) * width + softmax,
                 workspace = int64_t{4} << 30, context = int64_t{1} << 30;
   const runtime::ParamBytes params = param_bytes(s, g);
@@ -23,15 +23,15 @@ int64_t card_bytes(const Setup& s) {
          graph::plan_memory(g, graph::steps_of(g), s.max_tokens, {}).bytes + head + workspace + context;
 }
 
-// What the weights cost a pass, in operations (graph::Droppable): read forward and for the input's gradient, at about
-// 200 operations a byte; those in codes are read, written and read in the graph's type.
+// What the weights cost a pass, in operations (graph::Recomputable): read forward and for the input's gradient, at
+// about 200 operations a byte; those in codes are read, written and read in the graph's type.
 double weights_cost(const Setup& s) {
   constexpr double kOpsPerByte = 200;
   const graph::Graph& g = s.training_graph();
   double bytes = 0;
   for (const graph::Param& p : g.params) {
     const auto width = static_cast<double>(size_of(g.value(p.value).type));
-    const double each = p.held == graph::Held::kCoded ? 1 + 2 * width : p.held == graph::Held::kFp8 ? 1 : width;
+    const double each = p.held == graph::Storage::kCoded ? 1 + 2 * width : p.held == graph::Storage::kFp8 ? 1 : width;
     bytes += 2 * each * static_cast<double>(p.rows * p.cols);
   }
   return kOpsPerByte * bytes;
@@ -55,7 +55,7 @@ class Cutter {
 
   bool with_recompute() {
     std::optional<Cut> best;
-    std::vector<graph::Droppable> order;
+    std::vector<graph::Recomputable> order;
     for (int64_t rows = s_.recipe.train.batch.per_device; rows > 0; --rows) {
       if (!allowed(rows)) continue;
       Cut cut{rows, {}};

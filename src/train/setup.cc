@@ -381,7 +381,7 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
   s->options.pictures = recipe.model.vision;
   s->options.lora = s->has_lora ? &s->lora : nullptr;
   if (s->has_lora && recipe.train.base_precision == config::Precision::kFp8E4M3)
-    s->options.base = s->backend->fp8_products ? graph::Held::kFp8 : graph::Held::kRounded;
+    s->options.base = s->backend->fp8_products ? graph::Storage::kFp8 : graph::Storage::kFakeQuant;
   if (recipe.train.precision == config::Precision::kFp8E4M3) {
     if (s->has_lora)
       fail_missing(
@@ -399,7 +399,7 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
   if (!s->backend->variants && recipe.train.neftune_noise_alpha)
     fail_missing("{}: train.neftune_noise_alpha is not built in on this device: leave it out", recipe.source);
   s->options.positions = s->seq_len;
-  if (s->options.base != graph::Held::kPlain && s->model.num_experts > 0) hold_experts_in_fp8(s);
+  if (s->options.base != graph::Storage::kPlain && s->model.num_experts > 0) hold_experts_in_fp8(s);
   s->options.balance_loss = recipe.train.method.router_aux_loss;
   if (const auto& m = recipe.train.method; (m.is_preference() || m.is_rl()) && s->model.output_router_logits)
     fail_missing(
@@ -555,7 +555,7 @@ int64_t Setup::pass_tokens(int64_t rows) const {
 int64_t Setup::whole_rows() const { return share_prompts ? recipe.train.method.num_generations : 1; }
 
 bool Setup::joins(graph::Recompute recompute) const {
-  return recompute == graph::Recompute::kNone || options.base == graph::Held::kFp8;
+  return recompute == graph::Recompute::kNone || options.base == graph::Storage::kFp8;
 }
 
 const graph::Graph& Setup::training_graph(graph::Recompute recompute) const {
@@ -570,7 +570,7 @@ const graph::Graph& Setup::training_graph(graph::Recompute recompute) const {
   return built_.back()->graph;
 }
 
-std::vector<graph::Droppable> Setup::recompute_order() const {
+std::vector<graph::Recomputable> Setup::recompute_order() const {
   models::BuildOptions o = options;
   o.recompute = graph::Recompute::kNone;
   o.join_lora = false;
@@ -632,7 +632,7 @@ std::map<std::string, int64_t> shapes_of(const Setup& s) {
     if (lora.use_dora) m["dora"] = 1;
     if (lora.bias != config::LoraBias::kNone) m["lora bias"] = lora.bias == config::LoraBias::kAll ? 2 : 1;
   }
-  if (s.options.base != graph::Held::kPlain) m["base_bits"] = 8;
+  if (s.options.base != graph::Storage::kPlain) m["base_bits"] = 8;
   if (s.options.coded) m["base_bits"] = 4;
   return m;
 }

@@ -61,9 +61,10 @@ struct Setup {
   // kept. Adapters are joined where joins() says so and options do.
   const graph::Graph& training_graph() const { return training_graph(options.recompute); }
   const graph::Graph& training_graph(graph::Recompute recompute) const;
-  bool joins(graph::Recompute recompute) const;           // where nothing is recomputed, or the base is held in E4M3
-  std::vector<graph::Droppable> recompute_order() const;  // what a pass may recompute, the cheapest for its bytes first
-  graph::Graph scoring_graph() const;                     // the same parameters in the same order
+  bool joins(graph::Recompute recompute) const;  // where nothing is recomputed, or the base is held in E4M3
+  std::vector<graph::Recomputable> recompute_order()
+      const;                           // what a pass may recompute, the cheapest for its bytes first
+  graph::Graph scoring_graph() const;  // the same parameters in the same order
 
  private:
   struct Built {

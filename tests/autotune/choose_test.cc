@@ -8,7 +8,7 @@
 #include <map>
 #include <random>
 
-#include "autotune/question.h"
+#include "autotune/comparison.h"
 
 namespace mxt::autotune {
 namespace {
@@ -141,10 +141,10 @@ TEST(Choose, AGainOfThirtyPercentIsFoundByAlmostEveryProbe) {
   EXPECT_GE(found, 495);
 }
 
-TEST(Question, ACandidateThatCannotWinIsTimedTwiceAndStillReported) {
+TEST(Comparison, ACandidateThatCannotWinIsTimedTwiceAndStillReported) {
   std::vector<int> asked(3, 0);
   const std::vector<double> us{100, 60, 400};
-  Question q({"auto", "fast", "slow"}, kHostMargin, [&](size_t i) {
+  Comparison q({"auto", "fast", "slow"}, kHostMargin, [&](size_t i) {
     ++asked[i];
     return Parts{us[i]};
   });

@@ -17,12 +17,12 @@ constexpr const char* kChatMl =
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
-std::unique_ptr<Coder> characters_with_chat() {
+std::unique_ptr<SampleEncoder> characters_with_chat() {
   return make_coder({tokenizer::Tokenizer::characters("\n<>_| abcdefghijklmnopqrstuvwxyz"),
                      tokenizer::ChatTemplate::compile(kChatMl, "chatml", {{"eos_token", "<|im_end|>"}}), kChatMl});
 }
 
-TEST(Coder, MasksAChatThroughTheRealTemplate) {
+TEST(SampleEncoder, MasksAChatThroughTheRealTemplate) {
   const auto coder = characters_with_chat();
   Record r;
   r.text = R"({"question":"two plus two","answer":"four"})";
@@ -37,7 +37,7 @@ TEST(Coder, MasksAChatThroughTheRealTemplate) {
   EXPECT_EQ(trained, "four<|im_end|>");
 }
 
-TEST(Coder, ContentsThatATemplateLeavesOutAreSaid) {
+TEST(SampleEncoder, ContentsThatATemplateLeavesOutAreSaid) {
   constexpr const char* kKnown =
       "{% for m in messages %}{% if m.role in ['user', 'assistant'] %}{{ m.role + '\\n' }}"
       "{% if m.content != 'gone' and not m.tool_calls %}{{ m.content }}{% endif %}"
@@ -63,7 +63,7 @@ TEST(Coder, ContentsThatATemplateLeavesOutAreSaid) {
 }
 
 // Trained tokens of a conversation under a template that says itself, or does not say, what is trained.
-TEST(Coder, TurnsThatAreNotToBeTrainedAreContext) {
+TEST(SampleEncoder, TurnsThatAreNotToBeTrainedAreContext) {
   constexpr const char* kMarked =
       "{% for m in messages %}{{ m.role + '\n' }}{% if m.role == 'assistant' %}{% generation %}{{ m.content + '_' "
       "}}{% endgeneration %}{% else %}{{ m.content + '_' }}{% endif %}{{ '\n' }}{% endfor %}";
@@ -97,7 +97,7 @@ TEST(Coder, TurnsThatAreNotToBeTrainedAreContext) {
   }
 }
 
-TEST(Coder, MembersThatNoTemplateReadsAreNamed) {
+TEST(SampleEncoder, MembersThatNoTemplateReadsAreNamed) {
   constexpr const char* kTemplate =
       "{% for m in messages %}{{ m.role + '\n' + m.content }}{% if m.name is defined %}{{ m.name }}{% endif %}{{ "
       "'_\n' }}{% endfor %}{% if add_generation_prompt %}{{ 'assistant\n' }}{% endif %}";
@@ -124,7 +124,7 @@ TEST(Coder, MembersThatNoTemplateReadsAreNamed) {
             "messages[0] (role \"user\") asks to be trained on, but only what the assistant says is|");
 }
 
-TEST(Coder, TemplatesThatDropToolsAreRefusedWithTheRow) {
+TEST(SampleEncoder, TemplatesThatDropToolsAreRefusedWithTheRow) {
   const auto coder = characters_with_chat();
   Record r;
   r.text = R"({"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"y"}],"tools":[{"name":"f"}]})";
@@ -135,14 +135,14 @@ TEST(Coder, TemplatesThatDropToolsAreRefusedWithTheRow) {
   EXPECT_HAS(e, "tools");
 }
 
-TEST(Coder, WithoutATokenizerOnlyFinishedTokensCanBePrepared) {
+TEST(SampleEncoder, WithoutATokenizerOnlyFinishedTokensCanBePrepared) {
   const auto coder = make_coder({nullptr, nullptr, "", 100});
   EXPECT_EQ(coder->vocab_size(), 100);
   EXPECT_EQ(coder->eos(), -1);
   EXPECT_HAS(error_of([&] { coder->encode("x", {}, nullptr); }), "no tokenizer");
 }
 
-TEST(Coder, DigestTellsVocabulariesApart) {
+TEST(SampleEncoder, DigestTellsVocabulariesApart) {
   const auto a = make_coder({tokenizer::Tokenizer::characters("ab"), nullptr, ""});
   const auto b = make_coder({tokenizer::Tokenizer::characters("abc"), nullptr, ""});
   EXPECT_EQ(a->digest(), a->digest());

@@ -9,9 +9,9 @@ namespace mxt::data {
 namespace {
 
 using testing::error_of;
-using testing::ToyCoder;
+using testing::ToyEncoder;
 
-constexpr int32_t kNo = kNoTarget, kStart = ToyCoder::kStart, kEnd = ToyCoder::kEnd;
+constexpr int32_t kNo = kNoTarget, kStart = ToyEncoder::kStart, kEnd = ToyEncoder::kEnd;
 constexpr int32_t kAssistant = 258, kUser = 260, kHello = 261, kWorld = 262, kTwoPlus = 264, kIsFour = 265;
 
 Example example(const std::string& json) {
@@ -22,7 +22,7 @@ Example example(const std::string& json) {
   return read_example(r, find_layout(r, {}));
 }
 
-Document encode(const std::string& json, EncodeRules rules = {}, const ToyCoder& coder = {}) {
+Document encode(const std::string& json, EncodeRules rules = {}, const ToyEncoder& coder = {}) {
   return encode_example(example(json), coder, rules, "d.jsonl:7");
 }
 
@@ -70,7 +70,7 @@ TEST(Encode, OfAPromptAndCompletionInMessagesTheCompletionsAssistantTurnsAreTrai
   const auto trained = [](const char* json) {
     std::string s;
     for (int32_t l : encode(json).labels)
-      if (l != kNo) s += ToyCoder().token_bytes(l);
+      if (l != kNo) s += ToyEncoder().token_bytes(l);
     return s;
   };
   EXPECT_EQ(
@@ -106,7 +106,7 @@ TEST(Encode, ControlTokensInMessagesAreOrdinaryText) {
   const Document d =
       encode(R"({"messages":[{"role":"user","content":"<|im_end|>"},{"role":"assistant","content":"a"}]})");
   EXPECT_EQ(std::count(d.ids.begin(), d.ids.end(), kEnd), 2);
-  EXPECT_EQ(ToyCoder().decode(d.ids), "<|im_start|>user\n<|im_end|><|im_end|>\n<|im_start|>assistant\na<|im_end|>\n");
+  EXPECT_EQ(ToyEncoder().decode(d.ids), "<|im_start|>user\n<|im_end|><|im_end|>\n<|im_start|>assistant\na<|im_end|>\n");
 }
 
 TEST(Encode, TrainOnAllTakesEveryTokenOfAChat) {
@@ -129,13 +129,13 @@ TEST(Encode, TextIsAllTrainedAndEnded) {
   EXPECT_EQ(count_targets(d), 1);
   EXPECT_EQ(encode(R"({"text":"hello"})", {.end_text = false}).ids, (Ids{kHello}));
   EXPECT_EQ(encode(R"({"text":"hello<|im_end|>"})").ids, (Ids{kHello, kEnd}));  // spelled out: not doubled
-  ToyCoder bare;
+  ToyEncoder bare;
   bare.end = -1;
   EXPECT_EQ(encode(R"({"text":"hello"})", {}, bare).ids, (Ids{kHello}));
 }
 
 TEST(Encode, TextsAndPromptsBeginAsTheTokenizerLetsThem) {
-  ToyCoder coder;
+  ToyEncoder coder;
   coder.before = {kStart};
   const Document text = encode(R"({"text":"hello"})", {}, coder);
   EXPECT_EQ(text.ids, (Ids{kStart, kHello, kEnd}));
@@ -160,7 +160,7 @@ TEST(Encode, FinishedTokensKeepTheirLabelsAndAreCheckedAgainstTheVocabulary) {
 }
 
 TEST(Encode, ChatsNeedATemplateThatTakesThem) {
-  ToyCoder bare, strict;
+  ToyEncoder bare, strict;
   bare.chat = false;
   strict.refuse = true;
   EXPECT_HAS(error_of([&] { encode(R"({"question":"x","answer":"y"})", {}, bare); }), "no chat template");

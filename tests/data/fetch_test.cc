@@ -85,7 +85,7 @@ class FetchTest : public DataTest {
     return prepare(recipe(data), coder_, path(out), access_);
   }
   Access access_;
-  testing::ToyCoder coder_;
+  testing::ToyEncoder coder_;
 };
 
 TEST_F(FetchTest, HubDatasetsAreFetchedIntoTheSharedCacheAndReadOffline) {

@@ -18,9 +18,9 @@ namespace {
 
 using testing::DataTest;
 using testing::error_of;
-using testing::ToyCoder;
+using testing::ToyEncoder;
 
-class SlowCoder : public ToyCoder {
+class SlowEncoder : public ToyEncoder {
  public:
   int delay_us = 0;
   mutable std::atomic<int64_t> rows{0};
@@ -28,7 +28,7 @@ class SlowCoder : public ToyCoder {
                               std::vector<ByteSpan>* offsets) const override {
     ++rows;
     if (delay_us) ::usleep(static_cast<useconds_t>(delay_us));
-    return ToyCoder::encode(text, plain, offsets);
+    return ToyEncoder::encode(text, plain, offsets);
   }
 };
 
@@ -72,7 +72,7 @@ class JobsTest : public DataTest {
     EXPECT_FALSE(fs::exists(path(out) + "/.work"));
     return all;
   }
-  ToyCoder coder_;
+  ToyEncoder coder_;
 };
 
 TEST_F(JobsTest, TogetherTheyMakeTheSingleRunsFolder) {
@@ -86,7 +86,7 @@ TEST_F(JobsTest, TogetherTheyMakeTheSingleRunsFolder) {
     const std::string out = "jobs" + std::to_string(jobs);
     for (int j = jobs; j >= 1; --j)  // in another order
       EXPECT_EQ(prepare_job(r, coder_, path(out), {j, jobs}).last, j == 1);
-    SlowCoder none;
+    SlowEncoder none;
     EXPECT_EQ(merge_jobs(r, none, path(out)).train.tokens, single.train.tokens);
     EXPECT_EQ(none.rows, 0);  // merging tokenizes nothing
     EXPECT_EQ(bytes_of(out), bytes_of("single"));
@@ -189,7 +189,7 @@ TEST_F(JobsTest, AtOnceKilledAndRepeatedTheResultIsTheSame) {
       ASSERT_GE(child, 0);
       if (child == 0) {
         set_num_threads(1);
-        SlowCoder slow;
+        SlowEncoder slow;
         slow.delay_us = 300;
         try {
           prepare_job(r, slow, path("out"), {j, kJobs});

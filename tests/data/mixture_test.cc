@@ -15,7 +15,7 @@ namespace {
 using config::MixtureStop;
 using testing::DataTest;
 using testing::error_of;
-using testing::ToyCoder;
+using testing::ToyEncoder;
 
 TEST(Mix, TokensAreInProportionToTheWeights) {
   std::vector<uint32_t> a(1000), b(3000);
@@ -67,7 +67,7 @@ class MixtureTest : public DataTest {
     for (int i = 0; i < n; ++i) s += R"({"body":")" + text + std::to_string(i) + "\"}\n";
     write(name, s);
   }
-  ToyCoder coder_;
+  ToyEncoder coder_;
 };
 
 TEST_F(MixtureTest, RowsMadeHereAndSourcesThatMayBeMissing) {

@@ -55,7 +55,7 @@ class Nanochat : public ::testing::Test {
       EXPECT_EQ(d.labels[i], want["mask"][i] == 1 ? d.ids[i] : kNoTarget) << i << " of " << tok_->decode(d.ids);
   }
   std::shared_ptr<const tokenizer::Tokenizer> tok_;
-  std::unique_ptr<Coder> coder_;
+  std::unique_ptr<SampleEncoder> coder_;
 };
 
 TEST_F(Nanochat, ConversationsAreItsTokensAndItsMask) {

@@ -23,16 +23,16 @@ namespace mxt::data {
 namespace {
 
 using testing::error_of;
-using testing::ToyCoder;
+using testing::ToyEncoder;
 using Ids = std::vector<int32_t>;
 
 constexpr int32_t kNo = kNoTarget;
 const std::string kPhoto = MXT_SOURCE_DIR "/tests/golden/image/photo.png";  // 37 x 53 pixels
 
 // The toy's control tokens stand for a picture's.
-class SeeingCoder : public ToyCoder {
+class SeeingEncoder : public ToyEncoder {
  public:
-  SeeingCoder() {
+  SeeingEncoder() {
     rules_.processor.patch = 8;
     rules_.processor.min_pixels = 256;
     rules_.processor.max_pixels = 1024;
@@ -59,7 +59,7 @@ struct Store {
   ~Store() { std::filesystem::remove_all(folder); }
   std::string folder;
   PictureStore store;
-  Document encode(const std::string& json, const Coder& coder) const {
+  Document encode(const std::string& json, const SampleEncoder& coder) const {
     EncodeRules rules;
     rules.pictures = &store;
     return encode_example(example(json), coder, rules, "d.jsonl:7");
@@ -68,7 +68,7 @@ struct Store {
 
 TEST(Pictures, InMessagesAreAsManyTokensAsTheyMake) {
   const Store s;
-  const SeeingCoder coder;
+  const SeeingEncoder coder;
   const int32_t pad = coder.pictures()->pad;
   const Document d =
       s.encode(R"({"messages":[{"role":"user","content":[{"type":"image","image":")" + kPhoto +
@@ -94,12 +94,12 @@ TEST(Pictures, OfShareGptStandWhereTheTextSays) {
   const Document d =
       s.encode(R"({"image":")" + kPhoto +
                    R"(","conversations":[{"from":"human","value":"<image>hello"},{"from":"gpt","value":"world"}]})",
-               SeeingCoder());
+               SeeingEncoder());
   EXPECT_EQ(d.pictures.size(), 1u);
   EXPECT_NE(error_of([&] {
               s.encode(R"({"image":")" + kPhoto +
                            R"(","conversations":[{"from":"human","value":"hello"},{"from":"gpt","value":"world"}]})",
-                       SeeingCoder());
+                       SeeingEncoder());
             }).find("<image> 0 times"),
             std::string::npos);
 }
@@ -107,7 +107,7 @@ TEST(Pictures, OfShareGptStandWhereTheTextSays) {
 TEST(Pictures, ThatDoNotFitTheirRowAreNamed) {
   const Store s;
   const std::string photo = "\"" + kPhoto + "\"";
-  const auto error = [&](const std::string& json) { return error_of([&] { s.encode(json, SeeingCoder()); }); };
+  const auto error = [&](const std::string& json) { return error_of([&] { s.encode(json, SeeingEncoder()); }); };
   EXPECT_NE(error(R"({"messages":[{"role":"user","content":[{"type":"image"}]},{"role":"assistant","content":"a"}]})")
                 .find("has no picture"),
             std::string::npos);
@@ -122,7 +122,7 @@ TEST(Pictures, ThatDoNotFitTheirRowAreNamed) {
             std::string::npos);
   // A model that sees none, and a method that has no room for them.
   EXPECT_NE(error_of([&] {
-              s.encode(R"({"input_ids":[1],"labels":[1],"images":[)" + photo + "]}", ToyCoder());
+              s.encode(R"({"input_ids":[1],"labels":[1],"images":[)" + photo + "]}", ToyEncoder());
             }).find("sees none"),
             std::string::npos);
 }
@@ -185,7 +185,7 @@ TEST(Pictures, OfQuestionsStandBeforeThem) {
     Record r;
     r.text = text;
     r.path = std::make_shared<const std::string>(kPhoto.substr(0, kPhoto.rfind('/')) + "/metadata.jsonl");
-    const SeeingCoder coder;
+    const SeeingEncoder coder;
     EncodeRules rules;
     rules.pictures = &s.store;
     const Document d = encode_example(read_example(r, find_layout(r, {})), coder, rules, "d.jsonl:7");
@@ -210,7 +210,7 @@ TEST(Pictures, OfHubTablesAreTheirBytes) {
             std::vector<std::string>{"there.png"});
   const Store s;
   EXPECT_NE(error_of([&] {
-              s.encode(R"({"question":"a","answer":"b","image":{"bytes":"<svg/>","path":"a.png"}})", SeeingCoder());
+              s.encode(R"({"question":"a","answer":"b","image":{"bytes":"<svg/>","path":"a.png"}})", SeeingEncoder());
             }).find("SVG"),
             std::string::npos);
 }
@@ -225,7 +225,7 @@ TEST_F(PreparedPictures, AreMadeAnewWhereAPictureChanged) {
       config::parse_recipe("meta: {project: p, run_name: r}\nmodel: {name: m}\ndata: {source: local, path: '" +
                                path("p/rows.jsonl") + "', seq_len: 64}\n",
                            "t.yaml");
-  const SeeingCoder coder;
+  const SeeingEncoder coder;
   EXPECT_FALSE(prepare(r, coder, path("out")).kept);
   EXPECT_TRUE(prepare(r, coder, path("out")).kept);
   const auto first = [&] { return Dataset::open(path("out")).row(0).pictures.at(0).rgb[0]; };

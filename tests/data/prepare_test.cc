@@ -18,7 +18,7 @@ namespace {
 
 using testing::DataTest;
 using testing::error_of;
-using testing::ToyCoder;
+using testing::ToyEncoder;
 using Ids = std::vector<int32_t>;
 
 class PrepareTest : public DataTest {
@@ -68,7 +68,7 @@ class PrepareTest : public DataTest {
     }
     return s;
   }
-  ToyCoder coder_;
+  ToyEncoder coder_;
 };
 
 TEST_F(PrepareTest, PackedRowsHoldWholeDocumentsWithTheirBoundaries) {
@@ -121,11 +121,11 @@ TEST_F(PrepareTest, CroppedRowsBeginWithTheBosAndAreFull) {
     EXPECT_TRUE(r.overlaps);
     ASSERT_EQ(r.ids.size(), 65u);
     for (size_t k = 0; k + 1 < r.cu_seqlens.size(); ++k) {
-      EXPECT_EQ(r.ids[static_cast<size_t>(r.cu_seqlens[k])], ToyCoder::kStart);
+      EXPECT_EQ(r.ids[static_cast<size_t>(r.cu_seqlens[k])], ToyEncoder::kStart);
       targets += r.cu_seqlens[k + 1] - r.cu_seqlens[k] - 1;
     }
     tokens += 65;
-    EXPECT_EQ(std::count(r.ids.begin(), r.ids.end(), ToyCoder::kEnd), 0) << "no end of text";
+    EXPECT_EQ(std::count(r.ids.begin(), r.ids.end(), ToyEncoder::kEnd), 0) << "no end of text";
   }
   EXPECT_EQ(p.train.tokens, tokens);
   EXPECT_EQ(p.train.targets, targets);
@@ -170,7 +170,7 @@ TEST_F(PrepareTest, QuestionsAndCompletionsAreTextsWhereTheyAreCropped) {
   const Prepared p = run(local(write("q.jsonl", rows), "seq_len: 64, pack: bos_crop"));
   EXPECT_GT(p.train.rows, 0);
   const Dataset d = Dataset::open(path("out"), "train", true);
-  EXPECT_EQ(d.row(0).ids[0], ToyCoder::kStart);
+  EXPECT_EQ(d.row(0).ids[0], ToyEncoder::kStart);
   std::string said;
   for (const int32_t id : d.row(0).ids.subspan(1, 22)) said += coder_.token_bytes(id);
   EXPECT_HAS(said, "hello\nbbbb");
@@ -530,7 +530,7 @@ TEST_F(PrepareTest, ShowingWithAnotherRecipeIsSaid) {
   EXPECT_HAS(compare_inputs(path("out"), local(file, "seq_len: 128, packing: false"), coder_),
              "data.seq_len 64 (the recipe: 128), data.packing true");
   EXPECT_HAS(compare_inputs(path("out"), local(other), coder_), "other files");
-  ToyCoder stranger;
+  ToyEncoder stranger;
   stranger.end = 3;
   EXPECT_HAS(error_of([&] { compare_inputs(path("out"), local(file), stranger); }), "another tokenizer");
 }

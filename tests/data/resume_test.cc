@@ -23,7 +23,7 @@ using testing::DataTest;
 using testing::error_of;
 
 // Counts the rows that it tokenizes, and may stop the program at one.
-class CountingCoder : public testing::ToyCoder {
+class CountingEncoder : public testing::ToyEncoder {
  public:
   mutable std::atomic<int64_t> rows{0};
   int64_t stop_at = INT64_MAX;
@@ -33,7 +33,7 @@ class CountingCoder : public testing::ToyCoder {
                               std::vector<ByteSpan>* offsets) const override {
     if (++rows == stop_at) stop = true;
     if (delay_us) ::usleep(static_cast<useconds_t>(delay_us));
-    return ToyCoder::encode(text, plain, offsets);
+    return ToyEncoder::encode(text, plain, offsets);
   }
 };
 
@@ -60,18 +60,18 @@ class ResumeTest : public DataTest {
 
 TEST_F(ResumeTest, WhatIsTokenizedIsNotTokenizedAgain) {
   write_rows(4, 200);
-  CountingCoder whole;
+  CountingEncoder whole;
   prepare(recipe(), whole, path("whole"));
   ASSERT_EQ(whole.rows, 800);
 
-  CountingCoder first;
+  CountingEncoder first;
   first.stop_at = 500;  // in the third file: three pieces are done when the call returns
   Access access;
   access.cancel = &first.stop;
   EXPECT_HAS(error_of([&] { prepare(recipe(), first, path("out"), access); }, Exit::kInterrupted), "goes on");
   EXPECT_FALSE(fs::exists(path("out/dataset.json")));
   EXPECT_EQ(first.rows, 600);
-  CountingCoder second;
+  CountingEncoder second;
   prepare(recipe(), second, path("out"));
   EXPECT_EQ(second.rows, 200);
   EXPECT_EQ(manifest("out"), manifest("whole"));
@@ -82,11 +82,11 @@ TEST_F(ResumeTest, PiecesOfUnchangedFilesServeAfterOneIsMended) {
   write_rows(3, 100);
   const std::string good = read_file(path("d/2.jsonl"));
   write("d/2.jsonl", good + "broken\n");
-  CountingCoder coder;
+  CountingEncoder coder;
   EXPECT_HAS(error_of([&] { prepare(recipe(), coder, path("out")); }), "2.jsonl:101");
   EXPECT_TRUE(list_files(path("out")).empty());
   write("d/2.jsonl", good);
-  CountingCoder again;
+  CountingEncoder again;
   prepare(recipe(), again, path("out"));
   EXPECT_EQ(again.rows, 100);
 }
@@ -153,7 +153,7 @@ TEST_F(ResumeTest, FindingsComeBackAsTheyWereKept) {
 
 TEST_F(ResumeTest, KilledTenTimesAtRandomTheResultIsTheUndisturbedOne) {
   write_rows(12, 40);
-  CountingCoder whole;
+  CountingEncoder whole;
   prepare(recipe(), whole, path("whole"));
   Philox random(static_cast<uint64_t>(::getpid()), 2);
   int killed = 0;
@@ -162,7 +162,7 @@ TEST_F(ResumeTest, KilledTenTimesAtRandomTheResultIsTheUndisturbedOne) {
     ASSERT_GE(child, 0);
     if (child == 0) {
       set_num_threads(1);
-      CountingCoder slow;
+      CountingEncoder slow;
       slow.delay_us = 300;  // some 20 ms a piece
       try {
         prepare(recipe(), slow, path("out"));

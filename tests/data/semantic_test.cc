@@ -21,7 +21,7 @@ namespace {
 
 using testing::DataTest;
 using testing::error_of;
-using testing::ToyCoder;
+using testing::ToyEncoder;
 using Vector = std::vector<float>;
 
 Vector random_unit(Philox& random, size_t width) {
@@ -270,7 +270,7 @@ class SemanticPrepareTest : public DataTest {
     return prepare(r, coder_, path(out), access_);
   }
   static std::string row(const std::string& text) { return "{\"text\":\"" + text + "\"}\n"; }
-  ToyCoder coder_;
+  ToyEncoder coder_;
   Access access_;
   std::shared_ptr<ToyEmbedder> embedder_ = std::make_shared<ToyEmbedder>();
   std::shared_ptr<ToyScorer> scorer_ = std::make_shared<ToyScorer>();

@@ -38,7 +38,7 @@ class SmolLM2Test : public testing::DataTest {
     return tokenizer_->decode(ids);
   }
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
-  std::unique_ptr<Coder> coder_;
+  std::unique_ptr<SampleEncoder> coder_;
 };
 
 TEST_F(SmolLM2Test, TrainsTheAnswerThroughItsEndToken) {

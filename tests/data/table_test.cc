@@ -103,7 +103,7 @@ TEST_F(TableTest, NestedParquetRowsTrainAsConversationsAndTheirMissingKeysAreAbs
   const std::string p = parquet("d/x-train.parquet",
                                 "SELECT [{'role': 'user', 'content': 'hi', 'name': NULL}, {'role': 'assistant', "
                                 "'content': 'hello', 'name': NULL}] AS messages, 'nan'::DOUBLE AS score");
-  testing::ToyCoder coder;
+  testing::ToyEncoder coder;
   const Prepared made = prepare(recipe("source: local, path: '" + path("d") + "', seq_len: 64"), coder, path("out"));
   EXPECT_EQ(made.shape, "messages");
   EXPECT_EQ(coder.decode(Dataset::open(path("out"), "train", true).row(0).ids),
@@ -219,7 +219,7 @@ TEST_F(TableTest, SqlErrorsInRowsNameTheStatement) {
 TEST_F(TableTest, PreparingWithSqlIsKeptUntilTheStatementChanges) {
   const std::string file = write("a.jsonl", "{\"text\":\"hello\",\"lang\":\"en\"}\n{\"text\":\"é\",\"lang\":\"fr\"}\n");
   const std::string data = "source: local, path: '" + file + "', seq_len: 64, sql: ";
-  testing::ToyCoder coder;
+  testing::ToyEncoder coder;
   EXPECT_EQ(prepare(recipe(data + "\"SELECT text FROM rows WHERE lang = 'fr'\""), coder, path("out")).train.documents,
             1);
   EXPECT_TRUE(prepare(recipe(data + "\"SELECT text FROM rows WHERE lang = 'fr'\""), coder, path("out")).kept);

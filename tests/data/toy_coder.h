@@ -13,7 +13,7 @@
 
 namespace mxt::data::testing {
 
-class ToyCoder : public Coder {
+class ToyEncoder : public SampleEncoder {
  public:
   static constexpr int32_t kStart = 256, kEnd = 257, kFirstWord = 258;
   static constexpr std::array<std::string_view, 9> kWords = {"assistant", "system", "user", "hello", " world",

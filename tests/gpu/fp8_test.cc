@@ -90,13 +90,13 @@ TEST_F(Gpu, RowsHeldBesideTheirKernelsResults) {
       ops.act({Activation::kSwiGlu, x.on(on), y.on(on), {nullptr, q.on(on), scale.f(on)}});
       same(y, nullptr);
       if (cols % 512 == 0) {  // heads of 128, four of queries to two of keys
-        QkRopeGrad rope;
+        QkNormRopeGrad rope;
         rope.kv_heads = cols / 1024, rope.heads = cols / 128 - 2 * rope.kv_heads, rope.head_dim = 128;
         rope.dout = y.on(on), rope.dqkv = y.on(on), rope.held = {c.f(on), q.on(on), scale.f(on)};
         if (rope.kv_heads > 0) {
-          ops.qk_rope_grad(rope), same(y, c.f(on));
+          ops.qk_norm_rope_grad(rope), same(y, c.f(on));
           rope.dout = r.on(on);  // and not in place
-          ops.qk_rope_grad(rope), same(y, c.f(on));
+          ops.qk_norm_rope_grad(rope), same(y, c.f(on));
         }
       }
       ops.act({Activation::kGeluTanh, left, y.on(on), {nullptr, q.on(on), scale.f(on)}});
@@ -155,7 +155,7 @@ void check_product(const E4m3Product& p) {
     if (p.scaled) g.a_scale = sa.f(on), g.b_scale = sb.f(on);
     if (p.bias) g.bias = v.p(on), g.bias_type = p.out;
     if (p.ranks > 0) g.tail_a = z.on(on), g.tail_b = up.on(on), g.tail_trans_b = p.across;
-    g.row_max = top.f(on), g.row_parts = static_cast<int>(parts);
+    g.row_absmax = top.f(on), g.row_parts = static_cast<int>(parts);
     ops.gemm(g);
   });
   // The tensor cores cut their sums about 13 bits below the largest term (measured: 2.7e-3 at 12,288 terms of both
@@ -224,9 +224,9 @@ TEST_F(Gpu, AdaptersOfHeldRows) {
       z.poison();
       both([&](Ops& ops, Side on) {
         ops.quantize({x.on(on), nullptr, q.on(on), scale.f(on)});
-        ops.held_linear({q.on(on), scale.f(on), w.on(on), z.on(on)});
+        ops.rowwise_fp8_linear({q.on(on), scale.f(on), w.on(on), z.on(on)});
         for (const bool accumulate : {false, true})
-          ops.held_linear_dw({dz.on(on), q.on(on), scale.f(on), dw.f(on), accumulate});
+          ops.rowwise_fp8_linear_dw({dz.on(on), q.on(on), scale.f(on), dw.f(on), accumulate});
       });
       EXPECT_LT(z.error(), t == DType::kF32 ? 1e-5 : 5e-3);
       EXPECT_LT(dw.error(), s.rows < 1000 ? 1e-5 : 1e-4);  // sums of so many terms in F32
@@ -251,7 +251,7 @@ TEST_F(Gpu, GradientsOfRowsHeldInE4m3) {
     dy.upload(), x.upload();
     both([&](Ops& ops, Side on) {
       ops.quantize({w.on(on), nullptr, qw.on(on), of_w.f(on)});
-      ops.held_transpose({qw.on(on), turned.on(on)});
+      ops.rowwise_fp8_transpose({qw.on(on), turned.on(on)});
       ops.quantize({dy.on(on), of_w.f(on), qy.on(on), of_y.f(on)});
       ops.quantize({x.on(on), nullptr, qx.on(on), of_x.f(on)});
       for (const bool accumulate : {false, true})

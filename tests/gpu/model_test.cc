@@ -24,7 +24,7 @@ struct Setting {
   bool lora, joined;
   graph::Recompute recompute = graph::Recompute::kNone;
   int64_t head_chunk = 16;
-  graph::Held base = graph::Held::kPlain;  // of a frozen base, or kFp8 for what trains
+  graph::Storage base = graph::Storage::kPlain;  // of a frozen base, or kFp8 for what trains
   int64_t rank = 16;
   int64_t width = 64;
 };
@@ -73,7 +73,7 @@ Result run(const Setting& s, kernels::Ops& ops) {
   if (s.lora)
     o.base = s.base;
   else
-    o.fp8_products = s.base == graph::Held::kFp8;
+    o.fp8_products = s.base == graph::Storage::kFp8;
   const graph::Graph g = models::build(small(s.width), o);
   runtime::ParamStore params(g, true, ops.device());
   for (size_t i = 0; i < g.params.size(); ++i) {
@@ -154,28 +154,29 @@ TEST(JoinedAdapters, GiveTheSameLossAndGradientsOnTheHost) {
 // A base held in E4M3: the products of held numbers with adapters apart and joined, and of the values that they stand
 // for.
 TEST(HeldInFp8, GivesTheSameLossAndGradientsAsRoundedValues) {
-  const Result rounded =
-      run({DType::kF32, true, false, graph::Recompute::kNone, 16, graph::Held::kRounded}, kernels::reference_ops());
+  const Result rounded = run({DType::kF32, true, false, graph::Recompute::kNone, 16, graph::Storage::kFakeQuant},
+                             kernels::reference_ops());
   for (const graph::Recompute r : {graph::Recompute::kNone, graph::Recompute::kCheap})
-    expect_near(run({DType::kF32, true, false, r, 16, graph::Held::kFp8}, kernels::reference_ops()), rounded, 1e-6,
+    expect_near(run({DType::kF32, true, false, r, 16, graph::Storage::kFp8}, kernels::reference_ops()), rounded, 1e-6,
                 1e-5);
   // Other sums, other last bits: a value at the border of two E4M3 numbers goes the other way, 6 % of it. Joined, the
   // adapter's part and the base's are one sum. What is made again is made by the same products.
   const auto joined = [](graph::Recompute again) {
-    return run({DType::kF32, true, true, again, 16, graph::Held::kFp8}, kernels::reference_ops());
+    return run({DType::kF32, true, true, again, 16, graph::Storage::kFp8}, kernels::reference_ops());
   };
   const Result kept = joined(graph::Recompute::kNone);
   expect_near(kept, rounded, 1e-3, 2e-2);
   for (const graph::Recompute r : {graph::Recompute::kCheap, graph::Recompute::kLayer, graph::Recompute{7}})
     expect_near(joined(r), kept, 1e-6, 1e-5);
-  expect_near(run({DType::kF32, true, false, graph::Recompute::kNone, 16, graph::Held::kRounded}, kernels::cpu_ops()),
-              rounded, 1e-3, 2e-2);
+  expect_near(
+      run({DType::kF32, true, false, graph::Recompute::kNone, 16, graph::Storage::kFakeQuant}, kernels::cpu_ops()),
+      rounded, 1e-3, 2e-2);
   // Rank 8: the adapter of gate and up, sixteen ranks together, reads rounded rows, those of qkv and o do not.
   for (const bool joined : {false, true})
     expect_near(run({DType::kF32, true, joined, joined ? graph::Recompute::kNone : graph::Recompute::kCheap, 16,
-                     graph::Held::kFp8, 8},
+                     graph::Storage::kFp8, 8},
                     kernels::reference_ops()),
-                run({DType::kF32, true, false, graph::Recompute::kNone, 16, graph::Held::kRounded, 8},
+                run({DType::kF32, true, false, graph::Recompute::kNone, 16, graph::Storage::kFakeQuant, 8},
                     kernels::reference_ops()),
                 joined ? 1e-3 : 1e-6, joined ? 2e-2 : 1e-5);
   // Beside the base as it was: rounding to four bits shows, and not more than that.
@@ -193,16 +194,16 @@ TEST(HeldInFp8, AdaptersReadTheRowsThatTheirBaseReads) {
     return models::LoraTarget{16, 32, false};
   };
   models::BuildOptions o;
-  o.type = DType::kBF16, o.lora = &lora, o.positions = 40, o.join_lora = true, o.base = graph::Held::kFp8;
+  o.type = DType::kBF16, o.lora = &lora, o.positions = 40, o.join_lora = true, o.base = graph::Storage::kFp8;
   const graph::Graph g = models::build(small(64), o);
   int down = 0, gradients = 0, behind_activations = 0;
   for (const graph::Op& op : g.ops) {
-    if (std::holds_alternative<graph::HeldLinearOp>(op.attrs)) {
+    if (std::holds_alternative<graph::RowwiseFp8LinearOp>(op.attrs)) {
       ++down;
       EXPECT_EQ(g.value(op.in[0]).type, DType::kF8E4M3);
       EXPECT_EQ(g.root(op.out[0]), op.out[0]) << "z has a buffer of its own";
     }
-    gradients += std::holds_alternative<graph::HeldLinearDwOp>(op.attrs);
+    gradients += std::holds_alternative<graph::RowwiseFp8LinearDwOp>(op.attrs);
     if (const auto* l = std::get_if<graph::LinearOp>(&op.attrs)) behind_activations += !l->fp8;
     const auto* norm = std::get_if<graph::NormOp>(&op.attrs);
     if (norm == nullptr || !norm->held) continue;
@@ -217,11 +218,11 @@ TEST(HeldInFp8, AdaptersReadTheRowsThatTheirBaseReads) {
 // Every matrix of the layers trains with products of rounded operands: what they lose shows, and not more than that; a
 // pass that makes its operands again makes the same ones.
 TEST(TrainedInFp8, IsAsFarFromFullPrecisionAsFourBitsAre) {
-  const auto with = [](graph::Held held, graph::Recompute r) {
+  const auto with = [](graph::Storage held, graph::Recompute r) {
     return run({DType::kF32, false, false, r, 16, held, 16, 128}, kernels::reference_ops());
   };
-  const Result fp8 = with(graph::Held::kFp8, graph::Recompute::kNone),
-               plain = with(graph::Held::kPlain, graph::Recompute::kNone);
+  const Result fp8 = with(graph::Storage::kFp8, graph::Recompute::kNone),
+               plain = with(graph::Storage::kPlain, graph::Recompute::kNone);
   EXPECT_GT(distance(fp8.nll, plain.nll), 1e-5);
   expect_near(fp8, plain, 5e-2, 3e-1);
   for (const auto& [name, g] : plain.grads) {
@@ -229,17 +230,17 @@ TEST(TrainedInFp8, IsAsFarFromFullPrecisionAsFourBitsAre) {
     EXPECT_GT(distance(fp8.grads.at(name), g), 1e-3) << name;
   }
   for (const graph::Recompute r : {graph::Recompute::kCheap, graph::Recompute::kLayer})
-    expect_near(with(graph::Held::kFp8, r), fp8, 1e-6, 1e-6);
+    expect_near(with(graph::Storage::kFp8, r), fp8, 1e-6, 1e-6);
 }
 
 TEST_F(Gpu, TrainedInFp8AgainstTheReference) {
   for (const DType t : kTypes)
     for (const graph::Recompute r : {graph::Recompute::kNone, graph::Recompute::kLayer}) {
       SCOPED_TRACE(fmt::format("{} recompute {}", name_of(t), graph::recompute_name(r)));
-      const Result want = run({DType::kF32, false, false, graph::Recompute::kNone, 16, graph::Held::kFp8, 16, 128},
+      const Result want = run({DType::kF32, false, false, graph::Recompute::kNone, 16, graph::Storage::kFp8, 16, 128},
                               kernels::reference_ops());
       const bool f32 = t == DType::kF32;
-      expect_near(run({t, false, false, r, 16, graph::Held::kFp8, 16, 128}, *gpu(nullptr)->ops), want,
+      expect_near(run({t, false, false, r, 16, graph::Storage::kFp8, 16, 128}, *gpu(nullptr)->ops), want,
                   f32 ? 1e-2 : 3e-2, 2.5e-1);  // (norms of heads in bf16; 0.21 where products are made in bf16, too)
     }
 }
@@ -252,7 +253,7 @@ TEST(HeldInFp8, AdaptersAreJoinedToWhatIsMadeAgain) {
     return models::LoraTarget{16, 32, false};
   };
   models::BuildOptions o;
-  o.type = DType::kBF16, o.lora = &lora, o.positions = 40, o.join_lora = true, o.base = graph::Held::kFp8;
+  o.type = DType::kBF16, o.lora = &lora, o.positions = 40, o.join_lora = true, o.base = graph::Storage::kFp8;
   for (const graph::Recompute r : {graph::Recompute::kCheap, graph::Recompute::kLayer, graph::Recompute{7}}) {
     o.recompute = r;
     const graph::Graph g = models::build(small(64), o);
@@ -278,13 +279,13 @@ TEST_F(Gpu, ABaseHeldInFp8AgainstTheReference) {
       for (const graph::Recompute r : {graph::Recompute::kNone, graph::Recompute::kCheap, graph::Recompute::kLayer}) {
         SCOPED_TRACE(
             fmt::format("{} {} recompute {}", name_of(t), joined ? "joined" : "apart", graph::recompute_name(r)));
-        const Result want = run({DType::kF32, true, false, graph::Recompute::kNone, 16, graph::Held::kRounded},
+        const Result want = run({DType::kF32, true, false, graph::Recompute::kNone, 16, graph::Storage::kFakeQuant},
                                 kernels::reference_ops());
         // A value near the border between two E4M3 numbers rounds the other way where its last bits differ, and
         // Hopper's sums of E4M3 products keep about fourteen bits (fp8_test.cc): with F32 activations too that decides
         // (measured: 4e-3, and 5e-2 for gradients).
         const bool f32 = t == DType::kF32;
-        expect_near(run({t, true, joined, r, 16, graph::Held::kFp8}, *gpu(nullptr)->ops), want, f32 ? 1e-2 : 3e-2,
+        expect_near(run({t, true, joined, r, 16, graph::Storage::kFp8}, *gpu(nullptr)->ops), want, f32 ? 1e-2 : 3e-2,
                     f32 ? 1e-1 : 2e-1);
       }
 }
@@ -306,7 +307,7 @@ TEST_F(Gpu, WholeModelAgainstTheReference) {
 TEST_F(Gpu, TheSameStepTwiceGivesTheSameBits) {
   for (const bool lora : {true, false}) {
     const Setting s{DType::kBF16, lora, lora, graph::Recompute::kNone, 4096};
-    for (const graph::Held held : {graph::Held::kPlain, graph::Held::kFp8}) {
+    for (const graph::Storage held : {graph::Storage::kPlain, graph::Storage::kFp8}) {
       Setting with = s;
       with.base = held;
       if (!lora) with.width = 128;

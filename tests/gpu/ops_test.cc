@@ -116,38 +116,38 @@ TEST_F(Gpu, RotaryEmbeddingWithAndWithoutNorm) {
           if (norm) r.q_w = qw.p(on), r.k_w = kw.p(on), r.rstd = rstd.f(on);
         };
         both([&](Ops& ops, Side on) {
-          QkRope r;
+          QkNormRope r;
           common(r, on);
           r.qkv = qkv.on(on), r.out = out.on(on);
-          ops.qk_rope(r);
+          ops.qk_norm_rope(r);
         });
         EXPECT_NEAR_HOST(out);
         if (norm) {
           EXPECT_NEAR_HOST(rstd);
         }
         both([&](Ops& ops, Side on) {
-          QkRopeGrad r;
+          QkNormRopeGrad r;
           common(r, on);
           r.qkv = qkv.on(on), r.dout = dout.on(on), r.dqkv = dqkv.on(on);
           if (norm) r.dq_w = dqw.f(on), r.dk_w = dkw.f(on);
-          ops.qk_rope_grad(r);
+          ops.qk_norm_rope_grad(r);
         });
         EXPECT_NEAR_HOST(dqkv);
         EXPECT_NEAR_HOST(dqw);
         EXPECT_NEAR_HOST(dkw);
         both([&](Ops& ops, Side on) {  // in place
-          QkRopeGrad r;
+          QkNormRopeGrad r;
           common(r, on);
           r.qkv = qkv.on(on), r.dout = dout.on(on), r.dqkv = dout.on(on);
-          ops.qk_rope_grad(r);
+          ops.qk_norm_rope_grad(r);
         });
         EXPECT_NEAR_HOST(dout);
         if (norm) continue;
         both([&](Ops& ops, Side on) {
-          QkRope r;
+          QkNormRope r;
           common(r, on);
           r.qkv = qkv.on(on), r.out = qkv.on(on);
-          ops.qk_rope(r);
+          ops.qk_norm_rope(r);
         });
         EXPECT_NEAR_HOST(qkv);
       }
@@ -532,7 +532,7 @@ TEST_F(Gpu, ActLoraGradInOnePass) {
           if (down) g.dz = down_dz.on(on), g.da = da.f(on), g.accumulate_da = add;
           if (held) {
             g.held = {channel.f(on), q.on(on), scale.f(on)};
-            g.row_max = halves.f(on), g.largest = largest.f(on);
+            g.row_absmax = halves.f(on), g.largest = largest.f(on);
           }
           if (on == Side::kDevice) {
             ASSERT_TRUE(ops.has_act_lora_grad(g));

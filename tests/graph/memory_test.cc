@@ -18,7 +18,7 @@ constexpr uint64_t kSeeds = 100;
 std::vector<ValueId> kept(const Graph& g) {
   std::vector<ValueId> out;
   for (const Op& op : g.ops)
-    if (std::holds_alternative<HeadOp>(op.attrs)) out.push_back(op.out[0]);
+    if (std::holds_alternative<FusedLinearCrossEntropyOp>(op.attrs)) out.push_back(op.out[0]);
   return out;
 }
 

@@ -40,7 +40,7 @@ TEST_P(CodedExperts, TrainAsTheirDecodedWeights) {
       int64_t experts = 0;
       for (size_t i = 0; i < held.graph.params.size(); ++i) {
         const graph::Param& p = held.graph.params[i];
-        if (p.held != graph::Held::kCoded) continue;
+        if (p.held != graph::Storage::kCoded) continue;
         experts += p.segments[0].name.find(".experts.") != std::string::npos;
         EXPECT_EQ(p.segments[0].name.find("mlp.gate.weight"), std::string::npos);  // a router's
         const auto id = static_cast<graph::ParamId>(i);

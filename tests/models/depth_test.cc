@@ -28,12 +28,12 @@ formats::ModelConfig narrow(int64_t layers) {
                                      "a test");
 }
 
-BuildOptions options_of(const LoraPlan* lora, graph::Held base, graph::Recompute recompute) {
+BuildOptions options_of(const LoraPlan* lora, graph::Storage base, graph::Recompute recompute) {
   BuildOptions o;
   o.lora = lora;
   o.train_base = lora == nullptr;
   o.base = base;
-  o.join_lora = recompute == graph::Recompute::kNone && base != graph::Held::kRounded;
+  o.join_lora = recompute == graph::Recompute::kNone && base != graph::Storage::kFakeQuant;
   o.recompute = recompute;
   o.positions = 64;
   return o;
@@ -56,15 +56,15 @@ TEST(Depth, WorkGrowsAsTheNumberOfLayers) {
   };
   LoraPlan dropped = lora;
   dropped.dropout = 0.1f;
-  for (const BuildOptions& o : {options_of(&lora, graph::Held::kPlain, graph::Recompute::kNone),
-                                options_of(&lora, graph::Held::kFp8, graph::Recompute::kNone),
-                                options_of(&lora, graph::Held::kRounded, graph::Recompute::kLayer),
-                                options_of(&dropped, graph::Held::kPlain, graph::Recompute::kCheap),
-                                options_of(nullptr, graph::Held::kPlain, graph::Recompute::kLayer)}) {
+  for (const BuildOptions& o : {options_of(&lora, graph::Storage::kPlain, graph::Recompute::kNone),
+                                options_of(&lora, graph::Storage::kFp8, graph::Recompute::kNone),
+                                options_of(&lora, graph::Storage::kFakeQuant, graph::Recompute::kLayer),
+                                options_of(&dropped, graph::Storage::kPlain, graph::Recompute::kCheap),
+                                options_of(nullptr, graph::Storage::kPlain, graph::Recompute::kLayer)}) {
     const auto small = work(24, o), middle = work(48, o), large = work(96, o);
     // Twice the layers more, twice the work more: what is the same for every model falls out.
     EXPECT_NEAR(large.first - middle.first, 2 * (middle.first - small.first), 0.01 * large.first);
-    if (o.base == graph::Held::kFp8) continue;  // the CPU has no such products to lower to
+    if (o.base == graph::Storage::kFp8) continue;  // the CPU has no such products to lower to
     EXPECT_NEAR(large.second - middle.second, 2 * (middle.second - small.second), 0.01 * large.second);
   }
 }
@@ -79,7 +79,7 @@ TEST(Joined, AdaptersHaveRoomBesideWhatTheyRead) {
   };
   for (const char* name : {"olmo2", "nanochat_v2", "nanochat_v2_values", "phi3", "gemma3", "gpt2"}) {
     const auto source = formats::WeightSource::open(std::string(MXT_SOURCE_DIR) + "/tests/golden/models/" + name);
-    const graph::Graph g = build(source->config(), options_of(&lora, graph::Held::kPlain, graph::Recompute::kNone));
+    const graph::Graph g = build(source->config(), options_of(&lora, graph::Storage::kPlain, graph::Recompute::kNone));
     int64_t beside = 0;
     for (const graph::Value& v : g.values) {
       if (v.beside == graph::kNone) continue;

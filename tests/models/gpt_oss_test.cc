@@ -49,7 +49,7 @@ TEST_P(GptOss, AFrozenBaseKeepsMxfp4AsItIs) {
   tiny::Model held(folder, o, ops());
   int64_t coded = 0;
   for (const graph::Param& p : held.graph.params) {
-    if (p.held != graph::Held::kCoded) continue;
+    if (p.held != graph::Storage::kCoded) continue;
     EXPECT_NE(p.segments[0].name.find(".experts."), std::string::npos) << p.name;
     coded += p.rows * p.cols;
   }

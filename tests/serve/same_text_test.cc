@@ -108,7 +108,7 @@ class Paths {
   }
   std::shared_ptr<const tokenizer::Tokenizer> tok_;
   std::shared_ptr<const tokenizer::ChatTemplate> chat_;
-  std::unique_ptr<data::Coder> coder_;
+  std::unique_ptr<data::SampleEncoder> coder_;
   infer::Scheduler scheduler_;
   std::unique_ptr<Operator> op_;
 };

@@ -109,7 +109,7 @@ TEST(FastPaths, SeamsAreWhereNoTokenReachesAcross) {
   size_t seams = 0, places = 0;
   for (int round = 0; round < 200; ++round) {
     std::vector<std::string> tokens(20);
-    Seams s;
+    CutPoints s;
     s.reset(100);
     for (auto& t : tokens) s.add(t = random_bytes(rng, 2 + rng.below(9)));
     std::string text = random_bytes(rng, 5);
@@ -155,14 +155,14 @@ TEST(FastPaths, SurveyIsThatOfThePlainLoop) {
       else
         s.insert(at, 1, s[at]);
     }
-    const auto plain = unicode::survey_plain(s, true), fast = unicode::survey(s, true);
+    const auto plain = unicode::scan_text_plain(s, true), fast = unicode::scan_text(s, true);
     ASSERT_EQ(fast.valid, plain.valid) << round;
     if (!plain.valid) continue;
     ++valid;
     unsafe += plain.unsafe.size();
     EXPECT_EQ(fast.ascii, plain.ascii);
     ASSERT_EQ(fast.unsafe, plain.unsafe) << round;
-    EXPECT_TRUE(unicode::survey(s, false).unsafe.empty());
+    EXPECT_TRUE(unicode::scan_text(s, false).unsafe.empty());
   }
   EXPECT_GT(valid, 1000u);
   EXPECT_GT(unsafe, 1000u);
@@ -175,13 +175,13 @@ TEST(FastPaths, SurveyRefusesEveryWrongSequence) {
     for (size_t before : {0, 1, 28, 30, 31, 32, 63, 64, 100})
       for (size_t after : {0, 1, 3, 31, 40}) {
         const std::string s = std::string(before, 'a') + bad + std::string(after, 'b');
-        EXPECT_FALSE(unicode::survey(s, true).valid) << before << " " << after;
-        EXPECT_FALSE(unicode::survey_plain(s, true).valid);
+        EXPECT_FALSE(unicode::scan_text(s, true).valid) << before << " " << after;
+        EXPECT_FALSE(unicode::scan_text_plain(s, true).valid);
       }
   for (const char* good : {"\xC2\x80", "\xDF\xBF", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xEE\x80\x80", "\xEF\xBF\xBF",
                            "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"})
     for (size_t before : {0, 1, 28, 29, 30, 31, 32, 60, 64})
-      EXPECT_TRUE(unicode::survey(std::string(before, 'a') + good, true).valid);
+      EXPECT_TRUE(unicode::scan_text(std::string(before, 'a') + good, true).valid);
 }
 
 PieceCache::Key key_of(uint64_t v) { return {v * 0x9E3779B97F4A7C15ull, (v & 0xFFFF) | uint64_t{10} << 56}; }

@@ -10,14 +10,14 @@
 namespace mxt::data {
 namespace {
 
-void append_end(Document& d, const Coder& coder) {
+void append_end(Document& d, const SampleEncoder& coder) {
   if (coder.eos() < 0 || (!d.ids.empty() && d.ids.back() == coder.eos())) return;  // some rows spell it out
   d.ids.push_back(coder.eos());
   if (!d.labels.empty()) d.labels.push_back(coder.eos());
 }
 
 // As transformers and TRL do. Some rows spell it out.
-void put_before(Document& d, const Coder& coder) {
+void put_before(Document& d, const SampleEncoder& coder) {
   const std::vector<int32_t> prefix = coder.prefix();
   if (prefix.empty() || (d.ids.size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), d.ids.begin())))
     return;
@@ -25,7 +25,7 @@ void put_before(Document& d, const Coder& coder) {
   if (!d.labels.empty()) d.labels.insert(d.labels.begin(), prefix.size(), kNoTarget);
 }
 
-Document encode_completion(const Example& e, const Coder& coder, const EncodeRules& rules) {
+Document encode_completion(const Example& e, const SampleEncoder& coder, const EncodeRules& rules) {
   // Together, as one text: that is how the model will meet it, and a token may join the two sides.
   const std::string text = e.text + e.completion;
   std::vector<ByteSpan> offsets;
@@ -44,7 +44,7 @@ Document encode_completion(const Example& e, const Coder& coder, const EncodeRul
 }
 
 // The rows' pictures; the model must see any, and there must be somewhere for them to go.
-std::vector<SeenPicture> see_all(const Example& e, const Coder& coder, const EncodeRules& rules,
+std::vector<SeenPicture> see_all(const Example& e, const SampleEncoder& coder, const EncodeRules& rules,
                                  const std::string& where) {
   std::vector<SeenPicture> seen;
   if (e.pictures.empty()) return seen;
@@ -67,7 +67,7 @@ void put_all(Document& d, std::span<const SeenPicture> seen, std::span<const int
   }
 }
 
-Document encode_chat(const Example& e, const Coder& coder, const EncodeRules& rules, const std::string& where) {
+Document encode_chat(const Example& e, const SampleEncoder& coder, const EncodeRules& rules, const std::string& where) {
   if (!coder.has_chat_template())
     fail_input(
         "{}: the row is a conversation and the model has no chat template; set model.chat_template, use an instruct "
@@ -108,7 +108,7 @@ Document encode_chat(const Example& e, const Coder& coder, const EncodeRules& ru
   return d;
 }
 
-Document take_tokens(const Example& e, const Coder& coder, const EncodeRules& rules, const std::string& where) {
+Document take_tokens(const Example& e, const SampleEncoder& coder, const EncodeRules& rules, const std::string& where) {
   for (const auto* list : {&e.ids, &e.labels})
     for (size_t i = 0; i < list->size(); ++i)
       if ((*list)[i] >= coder.vocab_size())
@@ -123,7 +123,8 @@ Document take_tokens(const Example& e, const Coder& coder, const EncodeRules& ru
 
 }  // namespace
 
-Document encode_example(const Example& e, const Coder& coder, const EncodeRules& rules, const std::string& where) {
+Document encode_example(const Example& e, const SampleEncoder& coder, const EncodeRules& rules,
+                        const std::string& where) {
   switch (e.kind) {
     case Example::Kind::kText: {
       Document d{coder.encode(e.text, {}, nullptr), {}};

@@ -35,16 +35,19 @@ struct EncodeRules {
 // prompts begin as the tokenizer lets them begin, chats as their template does), the labels of finished tokens as they
 // stand. Errors (kBadInput) start with `where`: a chat without a chat template, ids outside the vocabulary, what the
 // template refuses.
-Document encode_example(const Example& example, const Coder& coder, const EncodeRules& rules, const std::string& where);
+Document encode_example(const Example& example, const SampleEncoder& coder, const EncodeRules& rules,
+                        const std::string& where);
 
 // pair.cc: a pair's two answers after one prompt, or a labelled answer. The prompt's tokens are those that both
 // sequences begin with and neither trains: a token that joins prompt and answer belongs to the answer, of both where it
 // does so in one. Errors: as encode_example; prompts that differ.
-Document encode_answers(const Example& example, const Coder& coder, const EncodeRules& rules, const std::string& where);
+Document encode_answers(const Example& example, const SampleEncoder& coder, const EncodeRules& rules,
+                        const std::string& where);
 
 // pair.cc: a prompt to sample answers to, and the answer that they are measured against, as the second sequence; all of
 // it is marked as trained, since nothing is. Errors: no answer in the row, a conversation without a template.
-Document encode_prompt(const Example& example, const Coder& coder, const EncodeRules& rules, const std::string& where);
+Document encode_prompt(const Example& example, const SampleEncoder& coder, const EncodeRules& rules,
+                       const std::string& where);
 
 // Keeps the first `seq_len` tokens of each sequence; a picture is never cut: it goes with all that follows. Returns how
 // many tokens were cut.

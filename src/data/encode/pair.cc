@@ -22,7 +22,7 @@ void train_from(Document& d, size_t at) {
   if (!d.labels.empty()) d.labels[0] = kNoTarget;
 }
 
-Document encode_one(const Example& e, const Coder& coder, const EncodeRules& rules, const std::string& where) {
+Document encode_one(const Example& e, const SampleEncoder& coder, const EncodeRules& rules, const std::string& where) {
   Document d = encode_example(e, coder, rules, where);
   if (d.labels.empty()) d.labels = d.ids;
   return d;
@@ -30,7 +30,8 @@ Document encode_one(const Example& e, const Coder& coder, const EncodeRules& rul
 
 }  // namespace
 
-Document encode_answers(const Example& e, const Coder& coder, const EncodeRules& rules, const std::string& where) {
+Document encode_answers(const Example& e, const SampleEncoder& coder, const EncodeRules& rules,
+                        const std::string& where) {
   EncodeRules answers = rules;
   answers.train_all = false;  // an answer is judged against its prompt
   Document d = encode_one(e, coder, answers, where);
@@ -52,7 +53,8 @@ Document encode_answers(const Example& e, const Coder& coder, const EncodeRules&
   return d;
 }
 
-Document encode_prompt(const Example& e, const Coder& coder, const EncodeRules& rules, const std::string& where) {
+Document encode_prompt(const Example& e, const SampleEncoder& coder, const EncodeRules& rules,
+                       const std::string& where) {
   Document d;
   std::string answer;
   if (e.kind == Example::Kind::kChat) {

@@ -76,7 +76,7 @@ class ModelPass {
  public:
   using Compute = std::function<void(std::span<const std::string> texts, float* out)>;
   // `what` is for messages; `settings`: all but the rows that the values depend on.
-  ModelPass(const char* what, std::string settings, size_t width, const Work* work, Compute compute)
+  ModelPass(const char* what, std::string settings, size_t width, const BlockWork* work, Compute compute)
       : what_(what),
         settings_(std::string(kRevision) + settings),
         width_(width),
@@ -157,7 +157,7 @@ class ModelPass {
   const char* what_;
   std::string settings_;
   size_t width_;
-  const Work* work_;
+  const BlockWork* work_;
   Compute compute_;
   std::optional<Kept> kept_;
   Layouts layouts_;
@@ -166,7 +166,7 @@ class ModelPass {
 }  // namespace
 
 void drop_by_models(const RowSource& source, const config::Data& data, const Models& models, const std::string& folder,
-                    const Work* work, std::vector<bool>* stays, const std::function<void(const ModelDrop&)>& drop,
+                    const BlockWork* work, std::vector<bool>* stays, const std::function<void(const ModelDrop&)>& drop,
                     std::optional<SemanticReport>* report) {
   const auto go = [&](const ModelDrop& d) {
     (*stays)[d.row] = false;

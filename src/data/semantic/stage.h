@@ -32,7 +32,7 @@ struct SemanticReport {
 // by rising number, and clears it there. `folder` takes an unnamed file; `work` may be null: nothing is kept. Errors
 // (kBadInput): bad rows, a source that has changed, a model whose numbers are not finite; kInterrupted.
 void drop_by_models(const RowSource& source, const config::Data& data, const Models& models, const std::string& folder,
-                    const Work* work, std::vector<bool>* stays, const std::function<void(const ModelDrop&)>& drop,
+                    const BlockWork* work, std::vector<bool>* stays, const std::function<void(const ModelDrop&)>& drop,
                     std::optional<SemanticReport>* report);
 
 }  // namespace mxt::data

@@ -7,8 +7,8 @@
 
 namespace mxt::graph {
 
-ValueId qk_rope(Graph& g, ValueId qkv, const QkRopeOp& attrs, ValueId q_w, ValueId k_w) {
-  QkRopeOp a = attrs;
+ValueId qk_norm_rope(Graph& g, ValueId qkv, const QkNormRopeOp& attrs, ValueId q_w, ValueId k_w) {
+  QkNormRopeOp a = attrs;
   a.norm = q_w != kNone;
   MXT_ASSERT(g.value(qkv).cols == (a.heads + 2 * a.kv_heads) * a.head_dim);
   std::vector<ValueId> in{qkv}, out{g.add_value(g.value(qkv).rows, g.value(qkv).cols, g.act_type)};
@@ -17,7 +17,7 @@ ValueId qk_rope(Graph& g, ValueId qkv, const QkRopeOp& attrs, ValueId q_w, Value
     in.push_back(k_w);
     out.push_back(g.add_value(g.value(qkv).rows, a.heads + a.kv_heads, DType::kF32));
   } else {
-    g.values[static_cast<size_t>(out[0])].same_as = qkv;  // a rotation: its backward needs no input
+    g.values[static_cast<size_t>(out[0])].alias_of = qkv;  // a rotation: its backward needs no input
   }
   const ValueId y = out[0];
   g.add_op(a, std::move(in), std::move(out));
@@ -25,14 +25,14 @@ ValueId qk_rope(Graph& g, ValueId qkv, const QkRopeOp& attrs, ValueId q_w, Value
 }
 
 static void derive_qkrope(Backward& b, const Op& op) {
-  const auto& a = std::get<QkRopeOp>(op.attrs);
+  const auto& a = std::get<QkNormRopeOp>(op.attrs);
 
   const ValueId dout = b.grad(op.out[0]);
   if (!b.needs(op.in[0])) return;
   const ValueId dqkv = b.like(op.in[0]);
-  b.g.values[static_cast<size_t>(dqkv)].same_as = dout;
+  b.g.values[static_cast<size_t>(dqkv)].alias_of = dout;
   std::vector<ValueId> in{dout};
-  QkRopeGradOp ga{a};
+  QkNormRopeGradOp ga{a};
   if (a.norm) {
     in.insert(in.end(), {op.in[0], op.out[1], op.in[1], op.in[2]});
     if (b.needs(op.in[1])) {
@@ -89,8 +89,8 @@ double backward_products(const Graph&, const Op& op, const PassSize& s) {
 
 }  // namespace
 
-const OpInfo QkRopeOp::info{.name = "qk_rope", .derive = derive_qkrope, .repeat = Repeat::kYes};
-const OpInfo QkRopeGradOp::info{.name = "qk_rope_grad"};
+const OpInfo QkNormRopeOp::info{.name = "qk_norm_rope", .derive = derive_qkrope, .repeat = Repeat::kYes};
+const OpInfo QkNormRopeGradOp::info{.name = "qk_norm_rope_grad"};
 const OpInfo AttentionOp::info{
     .name = "attention", .derive = derive_attention, .repeat = Repeat::kYes, .products = forward_products};
 const OpInfo AttentionGradOp::info{.name = "attention_grad", .products = backward_products};

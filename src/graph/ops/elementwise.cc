@@ -16,7 +16,7 @@ static void derive_act(Backward& b, const Op& op) {
   const auto& a = std::get<ActOp>(op.attrs);
 
   const ValueId dx = b.like(op.in[0]);
-  b.g.values[static_cast<size_t>(dx)].same_as = op.in[0];  // nothing reads x after its derivative
+  b.g.values[static_cast<size_t>(dx)].alias_of = op.in[0];  // nothing reads x after its derivative
   b.g.add_op(ActGradOp{a.kind}, {op.in[0], b.grad(op.out[0])}, {dx});
   b.accumulate(op.in[0], dx);
 }
@@ -30,7 +30,7 @@ ValueId clamped_glu(Graph& g, ValueId x, const ClampedGluOp& attrs) {
 static void derive_clamped_glu(Backward& b, const Op& op) {
   const auto& a = std::get<ClampedGluOp>(op.attrs);
   const ValueId x = op.in[0], dx = b.like(x);
-  b.g.values[static_cast<size_t>(dx)].same_as = x;  // nothing reads x after its derivative
+  b.g.values[static_cast<size_t>(dx)].alias_of = x;  // nothing reads x after its derivative
   b.g.add_op(ClampedGluGradOp{a}, {x, b.grad(op.out[0])}, {dx});
   b.accumulate(x, dx);
 }

@@ -56,7 +56,7 @@ static void derive_gather(Backward& b, const Op& op) {
   std::vector<ValueId> in{b.grad(op.out[0]), op.in[2], op.in[1]};
   if (sum != kNone) {
     in.push_back(sum);
-    b.g.values[static_cast<size_t>(dx)].same_as = sum;
+    b.g.values[static_cast<size_t>(dx)].alias_of = sum;
   }
   b.g.add_op(ExpertSumOp{false, sum != kNone}, std::move(in), {dx});
   b.set_grad(x, dx);
@@ -82,7 +82,7 @@ static void derive_expert_linear(Backward& b, const Op& op) {
 ValueId expert_bias(Graph& g, ValueId y, const Routing& r, ValueId b) {
   MXT_ASSERT(g.value(b).cols == r.experts * g.value(y).cols);
   const ValueId out = g.add_value(g.value(y).rows, g.value(y).cols, g.act_type);
-  g.values[static_cast<size_t>(out)].same_as = y;
+  g.values[static_cast<size_t>(out)].alias_of = y;
   g.add_op(ExpertBiasOp{r.experts}, {y, r.first, b}, {out});
   return out;
 }
@@ -126,7 +126,7 @@ ValueId expert_lora_add(Graph& g, ValueId y, ValueId z, ValueId first, int64_t e
     in.push_back(bs[i]);
   }
   const ValueId out = g.add_value(g.value(y).rows, g.value(y).cols, g.act_type);
-  g.values[static_cast<size_t>(out)].same_as = y;
+  g.values[static_cast<size_t>(out)].alias_of = y;
   g.add_op(ExpertLoraAddOp{experts, blocks}, std::move(in), {out});
   return out;
 }

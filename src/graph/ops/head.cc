@@ -15,20 +15,20 @@ HeadOut head(Graph& g, ValueId h, ValueId w, int64_t chunk, float softcap, bool 
     dh = g.add_value(kTokens, g.value(h).cols, g.act_type);
     out.push_back(dh);
   }
-  g.add_op(HeadOp{chunk, softcap, gradient}, {h, w}, std::move(out));
+  g.add_op(FusedLinearCrossEntropyOp{chunk, softcap, gradient}, {h, w}, std::move(out));
   return {nll, dh};
 }
 
 // The derivative was taken in the forward pass (the loss is its last operation): dh is an output of the head.
 static void derive_head(Backward& b, const Op& op) {
-  const auto& a = std::get<HeadOp>(op.attrs);
+  const auto& a = std::get<FusedLinearCrossEntropyOp>(op.attrs);
 
   MXT_ASSERT(a.gradient);
   const bool adapted = a.adapter != 0;
   const ValueId trains = op.in[adapted ? 3 : 1];
   if (b.needs(trains)) {
     for (Op& o : b.g.ops)
-      if (std::holds_alternative<HeadOp>(o.attrs)) b.contributes(o, trains);
+      if (std::holds_alternative<FusedLinearCrossEntropyOp>(o.attrs)) b.contributes(o, trains);
   }
   if (adapted) b.accumulate(op.in[2], op.out[2]);
   b.accumulate(op.in[0], op.out[1]);
@@ -72,13 +72,13 @@ void mean_pool(Graph& g, ValueId h) {
 
 // The logits, and with a gradient that of the hidden states and of the weight.
 static double head_products(const Graph& g, const Op& op, const PassSize& s) {
-  const auto& a = std::get<HeadOp>(op.attrs);
+  const auto& a = std::get<FusedLinearCrossEntropyOp>(op.attrs);
   const Value& w = g.value(op.in[1]);
   return s.targets * 2.0 * static_cast<double>(w.rows.factor) * static_cast<double>(w.cols) *
          (1 + (a.gradient ? 1 : 0) + (op.param != kNone && a.adapter == 0 ? 1 : 0));
 }
 
-const OpInfo HeadOp::info{
+const OpInfo FusedLinearCrossEntropyOp::info{
     .name = "head", .derive = derive_head, .products = head_products, .weight = 1, .weight_use = WeightUse::kBoth};
 // The logits; the gradients of hidden states and weight. Logits that are made again are not counted.
 static double token_log_prob_products(const Graph& g, const Op& op, const PassSize& s) {

@@ -28,7 +28,7 @@ static void derive_linear(Backward& b, const Op& op) {
   std::vector<ValueId> in{dy, w};
   if (sum != kNone) {
     in.push_back(sum);
-    b.g.values[static_cast<size_t>(dx)].same_as = sum;
+    b.g.values[static_cast<size_t>(dx)].alias_of = sum;
   }
   b.g.add_op(LinearDxOp{}, std::move(in), {dx});
   b.set_grad(x, dx);
@@ -44,7 +44,7 @@ ValueId lora_add(Graph& g, ValueId y, ValueId z, const std::vector<ValueId>& bs,
     in.push_back(bs[i]);
   }
   const ValueId out = g.add_value(g.value(y).rows, g.value(y).cols, g.act_type);
-  g.values[static_cast<size_t>(out)].same_as = y;
+  g.values[static_cast<size_t>(out)].alias_of = y;
   g.add_op(LoraAddOp{blocks}, std::move(in), {out});
   return out;
 }
@@ -115,9 +115,9 @@ const OpInfo LoraDbOp::info{.name = "lora_db", .products = db_products};
 const OpInfo LoraJoinOp::info{.name = "lora_join"};
 const OpInfo RoundOp::info{.name = "round"};
 const OpInfo QuantizeOp::info{.name = "quantize"};
-const OpInfo HeldLinearOp::info{.name = "held_linear", .repeat = Repeat::kYes, .products = held_products};
-const OpInfo HeldLinearDwOp::info{.name = "held_linear_dw", .products = dw_products};
-const OpInfo HeldTransposeOp::info{.name = "held_transpose"};
+const OpInfo RowwiseFp8LinearOp::info{.name = "rowwise_fp8_linear", .repeat = Repeat::kYes, .products = held_products};
+const OpInfo RowwiseFp8LinearDwOp::info{.name = "rowwise_fp8_linear_dw", .products = dw_products};
+const OpInfo RowwiseFp8TransposeOp::info{.name = "rowwise_fp8_transpose"};
 const OpInfo Fp8LinearDwOp::info{.name = "fp8_linear_dw", .products = dw_products};
 
 }  // namespace mxt::graph

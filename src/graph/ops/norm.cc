@@ -43,7 +43,7 @@ static void derive_norm(Backward& b, const Op& op) {
     if (a.has_w) in.push_back(w);
     if (ga.has_dres) in.push_back(dres);
     dh = b.like(h);
-    if (ga.has_dres) b.g.values[static_cast<size_t>(dh)].same_as = dres;
+    if (ga.has_dres) b.g.values[static_cast<size_t>(dh)].alias_of = dres;
     Op& gop = b.g.add_op(ga, std::move(in), {dh});
     if (w != kNone && b.needs(w)) b.contributes(gop, w);
   }

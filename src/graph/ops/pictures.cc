@@ -55,7 +55,7 @@ ValueId place(Graph& g, ValueId base, ValueId x, bool add) {
   const Value v = g.value(base);
   MXT_ASSERT(v.rows == kTokens && g.value(x).rows == Extent(Dim::kPictureTokens, 1) && g.value(x).cols == v.cols);
   const ValueId y = g.add_value(kTokens, v.cols, v.type);
-  g.values[static_cast<size_t>(y)].same_as = base;
+  g.values[static_cast<size_t>(y)].alias_of = base;
   std::vector<ValueId> out{y};
   if (add) out.push_back(g.add_value({Dim::kPictureTokens, 1}, v.cols, v.type));
   g.add_op(PlaceOp{add}, {base, x}, std::move(out));

@@ -42,7 +42,7 @@ void code(Param& p, SegmentCoding (*of)(const void* ctx, const std::string& weig
     s.through = how.through;
   }
   MXT_ASSERT(row == p.rows);
-  if (p.segments[0].coding != Coding::kNone) p.held = Held::kCoded;
+  if (p.segments[0].coding != Coding::kNone) p.held = Storage::kCoded;
 }
 
 }  // namespace

@@ -27,14 +27,14 @@ class InPlace {
       Op& op = old[i];
       std::optional<Op> sum;
       for (size_t k = 0; k < op.out.size(); ++k) {
-        const ValueId out = op.out[k], over = g_.value(out).same_as;
+        const ValueId out = op.out[k], over = g_.value(out).alias_of;
         if (over == kNone) continue;
         if (whole[static_cast<size_t>(over)] <= static_cast<int32_t>(i)) {
           int32_t& mine = whole[static_cast<size_t>(out)];
           mine = std::max(mine, whole[static_cast<size_t>(over)]);
           continue;
         }
-        g_.values[static_cast<size_t>(out)].same_as = kNone;
+        g_.values[static_cast<size_t>(out)].alias_of = kNone;
         auto* dx = std::get_if<LinearDxOp>(&op.attrs);
         if (!dx || dx->joined > 0) continue;  // the others read one and write the other
         // The product adds into its output: without that, the sum is an operation of its own.
@@ -58,19 +58,19 @@ class InPlace {
       for (ValueId v : g_.ops[i].in) last[static_cast<size_t>(buffers.root(v))] = static_cast<int32_t>(i);
     for (size_t i = 0; i < g_.ops.size(); ++i) {
       const Op& op = g_.ops[i];
-      if (op.out.empty() || g_.value(op.out[0]).same_as != kNone) continue;
+      if (op.out.empty() || g_.value(op.out[0]).alias_of != kNone) continue;
       Value& out = g_.values[static_cast<size_t>(op.out[0])];
       for (size_t k = 0; k < static_cast<size_t>(info(op).overwrites); ++k) {
         const ValueId in = op.in[k];
         const ValueId root = buffers.root(in);
         const Value &x = g_.value(in), &whole = g_.value(root);
         // Rooms right of a buffer's columns are of the one value that they were made for.
-        if (whole.param != kNone || x.beside != kNone || whole.pad > 0 || out.pad > 0 || x.rows != out.rows ||
+        if (whole.param != kNone || x.adjacent_to != kNone || whole.pad > 0 || out.pad > 0 || x.rows != out.rows ||
             x.cols != out.cols || x.type != out.type)
           continue;
         // Nothing of the buffer may be read after this operation.
         if (last[static_cast<size_t>(root)] > static_cast<int32_t>(i)) continue;
-        out.same_as = in;
+        out.alias_of = in;
         last[static_cast<size_t>(root)] =
             std::max(last[static_cast<size_t>(root)], last[static_cast<size_t>(op.out[0])]);
         buffers.unite(root, op.out[0]);

@@ -16,11 +16,11 @@ struct Match {
 
 class Joiner {
  public:
-  Joiner(Graph& g, Held base, bool recomputed)
-      : g_(g), held_(base == Held::kFp8), apart_(recomputed), uses_(g), buffers_(g), gone_(g.ops.size(), false) {
+  Joiner(Graph& g, Storage base, bool recomputed)
+      : g_(g), held_(base == Storage::kFp8), apart_(recomputed), uses_(g), buffers_(g), gone_(g.ops.size(), false) {
     MXT_ASSERT(held_ || !apart_);
     for (size_t v = 0; v < g.values.size(); ++v)
-      if (g.values[v].beside != kNone) take_room(static_cast<ValueId>(v));
+      if (g.values[v].adjacent_to != kNone) take_room(static_cast<ValueId>(v));
   }
 
   void run() {
@@ -43,7 +43,7 @@ class Joiner {
     g_.ops = std::move(ops);
     const std::vector<ValueId> root = roots(g_);
     for (size_t v = 0; v < g_.values.size(); ++v) {
-      if (g_.values[v].beside == kNone) continue;
+      if (g_.values[v].adjacent_to == kNone) continue;
       int64_t& pad = g_.values[static_cast<size_t>(root[v])].pad;
       pad = std::max(pad, (g_.values[v].cols + 63) / 64 * 64);
     }
@@ -95,7 +95,7 @@ class Joiner {
   }
   void take_room(ValueId v) {
     const Life l = life(v);
-    taken_[buffers_.root(g_.value(v).beside)].emplace(l.first, l.last);
+    taken_[buffers_.root(g_.value(v).adjacent_to)].emplace(l.first, l.last);
   }
   void stand_for(ValueId v) {
     auto old = taken_.extract(buffers_.root(v));
@@ -131,7 +131,7 @@ class Joiner {
     product.attrs = LinearOp{g_.value(z).cols};
     product.in.push_back(z);
     product.out = {y};
-    g_.values[static_cast<size_t>(y)].same_as = kNone;
+    g_.values[static_cast<size_t>(y)].alias_of = kNone;
     stand_for(y);  // instead of the base product's result
     gone_[base] = true;
     add = std::move(product);
@@ -145,7 +145,7 @@ class Joiner {
       return std::nullopt;  // dropout stands between
     Match m{i, *base, *down, {}, {}, {}};
     const Param& w = g_.param_of(g_.ops[m.base].in[1]);
-    if (w.trainable || w.joined > 0 || w.held == Held::kCoded || (held_ && !will_be_held(w, add.out[0])))
+    if (w.trainable || w.joined > 0 || w.held == Storage::kCoded || (held_ && !will_be_held(w, add.out[0])))
       return std::nullopt;
     if (apart_ ? g_.value(z).cols % 16 != 0 : !has_room(g_.ops[m.base].in[0], z)) return std::nullopt;
     m.dz = find<LoraDzOp>(add.in[2], [&](const Op& o) {
@@ -175,7 +175,7 @@ class Joiner {
     if (apart_)
       joined_[w] = ups;
     else
-      g_.values[static_cast<size_t>(z)].beside = x;
+      g_.values[static_cast<size_t>(z)].adjacent_to = x;
     make_at_once(add, m.base);
     if (m.dz) {
       Op& down = g_.ops[*m.dz];
@@ -208,12 +208,12 @@ class Joiner {
       const Op& thin = g_.ops[*m.dx_thin];
       Op& dx = g_.ops[*m.dx];
       const ValueId dz = g_.ops[*m.dz].out[0];
-      if (!apart_) g_.values[static_cast<size_t>(dz)].beside = dx.in[0];
+      if (!apart_) g_.values[static_cast<size_t>(dz)].adjacent_to = dx.in[0];
       dx.attrs = LinearDxOp{ranks};
       dx.in.pop_back();
       const ValueId earlier = thin.in.size() > 2 ? thin.in[2] : kNone;  // a gradient of x from elsewhere
       if (earlier != kNone) dx.in.push_back(earlier);
-      g_.values[static_cast<size_t>(dx.out[0])].same_as = earlier;
+      g_.values[static_cast<size_t>(dx.out[0])].alias_of = earlier;
       if (earlier == kNone) stand_for(dx.out[0]);  // instead of the thin product's result
       dx.in.push_back(dz);
       new_readers_[dz].push_back(*m.dx);
@@ -236,6 +236,6 @@ class Joiner {
 
 }  // namespace
 
-void join_lora(Graph& g, Held base, bool recomputed) { Joiner(g, base, recomputed).run(); }
+void join_lora(Graph& g, Storage base, bool recomputed) { Joiner(g, base, recomputed).run(); }
 
 }  // namespace mxt::graph

@@ -150,7 +150,7 @@ void add_to_head(Graph& g, const LoraSettings& s, ValueId h, ValueId w) {
                 b_value = add_adapter_param(g, std::move(b), target->module + ".lora_B.weight");
   Op head = std::move(g.ops.back());
   g.ops.pop_back();
-  auto* attrs = std::get_if<HeadOp>(&head.attrs);
+  auto* attrs = std::get_if<FusedLinearCrossEntropyOp>(&head.attrs);
   if (attrs == nullptr)
     fail_missing(
         "an adapter on the head ({}) is built in for supervised fine-tuning alone: leave it out of "
@@ -175,7 +175,7 @@ void add_lora(Graph& g, const LoraSettings& s) {
   for (Op& op : old) {
     for (ValueId& v : op.in) v = now[static_cast<size_t>(v)];
     for (ValueId v : op.out) {
-      ValueId& alias = g.values[static_cast<size_t>(v)].same_as;
+      ValueId& alias = g.values[static_cast<size_t>(v)].alias_of;
       if (alias != kNone) alias = now[static_cast<size_t>(alias)];
     }
     const bool is_linear = std::holds_alternative<LinearOp>(op.attrs);
@@ -186,7 +186,7 @@ void add_lora(Graph& g, const LoraSettings& s) {
       now[static_cast<size_t>(out[0])] = add_to_experts(g, s, *experts, in, out[0]);
     if (const auto* table = std::get_if<EmbeddingOp>(&attrs); table && table->row == RowOf::kId)
       now[static_cast<size_t>(out[0])] = add_to_embedding(g, s, in[0], out[0]);
-    if (std::holds_alternative<HeadOp>(attrs) || std::holds_alternative<TokenLogProbOp>(attrs) ||
+    if (std::holds_alternative<FusedLinearCrossEntropyOp>(attrs) || std::holds_alternative<TokenLogProbOp>(attrs) ||
         std::holds_alternative<LogitsOp>(attrs))
       add_to_head(g, s, in[0], in[1]);
     if (!is_linear) continue;

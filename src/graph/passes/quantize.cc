@@ -10,14 +10,14 @@ namespace {
 
 // Of an operation that multiplies with the output matrix and whose gradient may be of rounded operands.
 const float* head_softcap(const Op& op) {
-  if (const auto* head = std::get_if<HeadOp>(&op.attrs)) return &head->softcap;
+  if (const auto* head = std::get_if<FusedLinearCrossEntropyOp>(&op.attrs)) return &head->softcap;
   if (const auto* logp = std::get_if<TokenLogProbOp>(&op.attrs)) return &logp->softcap;
   return nullptr;
 }
 
 class Quantizer {
  public:
-  Quantizer(Graph& g, Held as, bool trained) : g_(g), as_(as), trained_(trained) {}
+  Quantizer(Graph& g, Storage as, bool trained) : g_(g), as_(as), trained_(trained) {}
 
   void run() {
     std::vector<bool> chooses(g_.values.size(), false);  // a router's
@@ -30,7 +30,7 @@ class Quantizer {
         Param& p = g_.params[static_cast<size_t>(g_.value(op.in[1]).param)];
         if (!p.trainable && p.rows % 16 == 0 && p.cols % 16 == 0) p.back = as_;
       }
-    for (const Param& p : g_.params) MXT_ASSERT(as_ == Held::kFp8 || p.joined == 0);  // rounded x has no z beside it
+    for (const Param& p : g_.params) MXT_ASSERT(as_ == Storage::kFp8 || p.joined == 0);  // rounded x has no z beside it
     std::vector<Op> old = std::move(g_.ops);
     g_.ops.clear();
     const int32_t forward = g_.forward_ops;
@@ -53,7 +53,7 @@ class Quantizer {
         if (trains(g_.value(op.in[1]).param)) {
           round_trained_dx(op, *dx);
         } else if (held(op.in[1])) {
-          if (as_ == Held::kFp8 && dx->joined > 0) op.in.push_back(adapter(op.in[1]));
+          if (as_ == Storage::kFp8 && dx->joined > 0) op.in.push_back(adapter(op.in[1]));
           round(op, *dx, op.in[1]);
         }
       }
@@ -97,7 +97,7 @@ class Quantizer {
                    p.name, p.rows, p.cols);
     p.held = as_;
   }
-  bool held(ValueId w) const { return g_.param_of(w).held != Held::kPlain; }
+  bool held(ValueId w) const { return g_.param_of(w).held != Storage::kPlain; }
 
   // Puts the rounding of the first operand before the product; `channels`: the weight whose scales multiply its
   // columns.
@@ -105,7 +105,7 @@ class Quantizer {
   void round(Op& op, A& attrs, ValueId channels) {
     const std::vector<ValueId> held = rounded(op.in[0], channels);
     op.in[0] = held[0];
-    if (as_ != Held::kFp8) return;
+    if (as_ != Storage::kFp8) return;
     op.in.push_back(held[1]);
     attrs.fp8 = true;
   }
@@ -138,7 +138,7 @@ class Quantizer {
     const std::vector<ValueId> w = weight(op.in[1]), dy = gradient(op.in[0], op.in[1]);
     op.in[0] = dy[0];
     op.in[1] = g_.add_value(g_.value(w[0]).cols, g_.value(w[0]).rows.factor, DType::kF8E4M3);
-    append({HeldTransposeOp{}, {w[0]}, {op.in[1]}});
+    append({RowwiseFp8TransposeOp{}, {w[0]}, {op.in[1]}});
     op.in.push_back(dy[1]);
     attrs.fp8 = true;
   }
@@ -155,10 +155,10 @@ class Quantizer {
     std::vector<ValueId> in{x};
     if (channels != kNone) in.push_back(channels);
     std::vector<ValueId> out{
-        g_.add_value(g_.value(x).rows, g_.value(x).cols, as_ == Held::kFp8 ? DType::kF8E4M3 : g_.act_type)};
-    if (as_ == Held::kFp8) out.push_back(g_.add_value(g_.value(x).rows, 1, DType::kF32));
+        g_.add_value(g_.value(x).rows, g_.value(x).cols, as_ == Storage::kFp8 ? DType::kF8E4M3 : g_.act_type)};
+    if (as_ == Storage::kFp8) out.push_back(g_.add_value(g_.value(x).rows, 1, DType::kF32));
     if (channels == kNone) rounded_[x] = out;
-    if (as_ != Held::kFp8 || !joins_producer(x, channels, out)) append({QuantizeOp{}, std::move(in), out});
+    if (as_ != Storage::kFp8 || !joins_producer(x, channels, out)) append({QuantizeOp{}, std::move(in), out});
     return out;
   }
 
@@ -175,9 +175,9 @@ class Quantizer {
   void read_adapted(Op& op) {
     const Param& a = g_.param_of(op.in[1]);
     Value& z = g_.values[static_cast<size_t>(op.out[0])];
-    if (z.beside != kNone && a.rows % 16 == 0) {
+    if (z.adjacent_to != kNone && a.rows % 16 == 0) {
       g_.values[static_cast<size_t>(g_.root(op.out[0]))].pad = 0;
-      z.beside = kNone;
+      z.adjacent_to = kNone;
     }
     if (reads_rounded(a, op.in[0])) read_held(op, 0);
   }
@@ -186,12 +186,12 @@ class Quantizer {
   void read_held(Op& op, size_t at) {
     const std::vector<ValueId> held = rounded(op.in[at], kNone);
     op.in[at] = held[0];
-    if (as_ != Held::kFp8) return;
+    if (as_ != Storage::kFp8) return;
     op.in.insert(op.in.begin() + static_cast<ptrdiff_t>(at) + 1, held[1]);
     if (at == 0)
-      op.attrs = HeldLinearOp{};
+      op.attrs = RowwiseFp8LinearOp{};
     else
-      op.attrs = HeldLinearDwOp{};
+      op.attrs = RowwiseFp8LinearDwOp{};
   }
 
   // What makes rows of x whole writes q beside x: one read of x less.
@@ -206,7 +206,7 @@ class Quantizer {
       flag = channels == kNone ? &a->held : nullptr;
     else if (auto* d = std::get_if<NormGradOp>(&op->attrs))
       flag = channels != kNone ? &d->held : nullptr;
-    else if (auto* r = std::get_if<QkRopeGradOp>(&op->attrs))
+    else if (auto* r = std::get_if<QkNormRopeGradOp>(&op->attrs))
       flag = channels != kNone ? &r->held : nullptr;
     if (flag == nullptr || *flag) return false;
     *flag = true;
@@ -233,7 +233,7 @@ class Quantizer {
     for (auto [i, end] = acts_.equal_range(x); i != end; ++i)
       if (std::get<ActOp>(g_.ops[i->second].attrs).held) act = &g_.ops[i->second];
     if (wide == nullptr || act == nullptr || back == nullptr) return false;
-    std::get<LinearOp>(wide->attrs).row_max = std::get<LinearDxOp>(back->attrs).row_max = grad.held = true;
+    std::get<LinearOp>(wide->attrs).row_absmax = std::get<LinearDxOp>(back->attrs).row_absmax = grad.held = true;
     const Extent rows = g_.value(x).rows;
     const ValueId halves = g_.add_value(rows, 2, DType::kF32), largest = g_.add_value(rows, 1, DType::kF32);
     wide->out.push_back(halves), act->in.push_back(halves), back->out.push_back(largest);
@@ -252,7 +252,7 @@ class Quantizer {
   static constexpr int64_t kLeastTrained = 128;  // of rows and columns: smaller products cost their rounding
 
   Graph& g_;
-  Held as_;
+  Storage as_;
   bool trained_;  // of what trains, or of the frozen base
   std::map<ParamId, bool> of_trained_;
   std::map<ValueId, std::vector<ValueId>> weights_;
@@ -265,10 +265,10 @@ class Quantizer {
 
 }  // namespace
 
-void quantize_base(Graph& g, Held as) {
-  if (as != Held::kPlain) Quantizer(g, as, false).run();
+void quantize_base(Graph& g, Storage as) {
+  if (as != Storage::kPlain) Quantizer(g, as, false).run();
 }
 
-void quantize_trained(Graph& g) { Quantizer(g, Held::kFp8, true).run(); }
+void quantize_trained(Graph& g) { Quantizer(g, Storage::kFp8, true).run(); }
 
 }  // namespace mxt::graph

@@ -23,7 +23,7 @@ struct Forward {
     for (int32_t i = 0; i < g.forward_ops; ++i)
       for (ValueId v : g.ops[static_cast<size_t>(i)].out) {
         producer[static_cast<size_t>(v)] = i;
-        if (g.value(v).same_as != kNone) gone[static_cast<size_t>(g.value(v).same_as)] = true;
+        if (g.value(v).alias_of != kNone) gone[static_cast<size_t>(g.value(v).alias_of)] = true;
       }
   }
 };
@@ -70,7 +70,7 @@ class Recomputer {
         const ValueId now = resolve(v);
         if (now == v) continue;
         for (ValueId o : op.out)
-          if (g_.value(o).same_as == v) g_.values[static_cast<size_t>(o)].same_as = now;
+          if (g_.value(o).alias_of == v) g_.values[static_cast<size_t>(o)].alias_of = now;
         v = now;
       }
       g_.ops.push_back(std::move(op));
@@ -98,9 +98,9 @@ class Recomputer {
     for (size_t i = 0; i < op.out.size(); ++i) {
       const Value x = g_.value(op.out[i]);
       const ValueId c = g_.add_value(x.rows, x.cols, x.type, x.name);
-      if (x.same_as != kNone) {
+      if (x.alias_of != kNone) {
         for (size_t k = 0; k < original.in.size(); ++k)
-          if (original.in[k] == x.same_as) g_.values[static_cast<size_t>(c)].same_as = op.in[k];
+          if (original.in[k] == x.alias_of) g_.values[static_cast<size_t>(c)].alias_of = op.in[k];
       }
       if (original.out[i] == v || drop_[static_cast<size_t>(original.out[i])])
         clone_[static_cast<size_t>(original.out[i])] = c;
@@ -118,12 +118,12 @@ class Recomputer {
 
 }  // namespace
 
-std::vector<Droppable> recompute_order(const Graph& g, int64_t document) {
+std::vector<Recomputable> recompute_order(const Graph& g, int64_t document) {
   const Forward forward(g);
   std::vector<bool> read(g.values.size(), false);
   for (size_t i = static_cast<size_t>(g.forward_ops); i < g.ops.size(); ++i)
     for (ValueId v : g.ops[i].in) read[static_cast<size_t>(v)] = true;
-  std::vector<Droppable> out;
+  std::vector<Recomputable> out;
   for (int32_t i = 0; i < g.forward_ops; ++i) {
     const Op& op = g.ops[static_cast<size_t>(i)];
     if (op.out.empty()) continue;  // joining of an adapter
@@ -143,7 +143,7 @@ std::vector<Droppable> recompute_order(const Graph& g, int64_t document) {
     out.push_back({v, cost, token_bytes(g, v)});
   }
   std::stable_sort(out.begin(), out.end(),
-                   [](const Droppable& a, const Droppable& b) { return a.cost * b.bytes < b.cost * a.bytes; });
+                   [](const Recomputable& a, const Recomputable& b) { return a.cost * b.bytes < b.cost * a.bytes; });
   return out;
 }
 

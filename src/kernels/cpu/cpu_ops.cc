@@ -27,9 +27,9 @@ class CpuOps final : public Ops, public OwnMemory, public Decoder, public Varian
   int same_attention(const Attention& c, int algo) const override { return cpu::same_attention(c, algo); }
 
   // No graph made for the CPU has products of E4M3 operands: it multiplies the values that they hold.
-  void held_linear(const HeldLinear& c) override { check(c), reference::held_linear(c); }
-  void held_linear_dw(const HeldLinearDw& c) override { check(c), reference::held_linear_dw(c); }
-  void held_transpose(const HeldTranspose& c) override { check(c), reference::held_transpose(c); }
+  void rowwise_fp8_linear(const RowwiseFp8Linear& c) override { check(c), reference::rowwise_fp8_linear(c); }
+  void rowwise_fp8_linear_dw(const RowwiseFp8LinearDw& c) override { check(c), reference::rowwise_fp8_linear_dw(c); }
+  void rowwise_fp8_transpose(const RowwiseFp8Transpose& c) override { check(c), reference::rowwise_fp8_transpose(c); }
   void fp8_linear_dw(const Fp8LinearDw& c) override { check(c), reference::fp8_linear_dw(c); }
   void gemm(const Gemm& c) override {
     check(c);
@@ -46,8 +46,10 @@ class CpuOps final : public Ops, public OwnMemory, public Decoder, public Varian
   void embedding_grad(const EmbeddingGrad& c) override { check(c), cpu::embedding_grad(c); }
   void norm(const Norm& c) override { check(c), cpu::norm(c), hold(c.y, c.held); }
   void norm_grad(const NormGrad& c) override { check(c), cpu::norm_grad(c), hold(c.dx, c.held); }
-  void qk_rope(const QkRope& c) override { check(c), cpu::qk_rope(c); }
-  void qk_rope_grad(const QkRopeGrad& c) override { check(c), cpu::qk_rope_grad(c), hold(c.dqkv, c.held); }
+  void qk_norm_rope(const QkNormRope& c) override { check(c), cpu::qk_norm_rope(c); }
+  void qk_norm_rope_grad(const QkNormRopeGrad& c) override {
+    check(c), cpu::qk_norm_rope_grad(c), hold(c.dqkv, c.held);
+  }
   void attention(const Attention& c) override { check(c), cpu::attention(c, scratch_); }
   void attention_grad(const AttentionGrad& c) override { check(c), cpu::attention_grad(c, scratch_); }
   void cached_attention(const CachedAttention& c) override { check(c), cpu::cached_attention(c, scratch_); }
@@ -115,7 +117,7 @@ class CpuOps final : public Ops, public OwnMemory, public Decoder, public Varian
   void set_scratch(void* memory, size_t bytes) override { scratch_ = {memory, bytes}; }
 
  private:
-  void hold(const ConstMat& y, const HeldCopy& h) {
+  void hold(const ConstMat& y, const RowwiseFp8Copy& h) {
     if (h.q.p != nullptr) quantize({y, h.channel, h.q, h.scale});
   }
   cpu::Scratch scratch_;

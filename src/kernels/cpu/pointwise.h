@@ -11,8 +11,8 @@ namespace mxt::kernels::cpu {
 
 void norm(const Norm&);
 void norm_grad(const NormGrad&);
-void qk_rope(const QkRope&);
-void qk_rope_grad(const QkRopeGrad&);
+void qk_norm_rope(const QkNormRope&);
+void qk_norm_rope_grad(const QkNormRopeGrad&);
 void act(const Act&);
 void act_grad(const ActGrad&);
 void add(const Add&);

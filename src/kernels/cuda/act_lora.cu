@@ -45,8 +45,8 @@ struct ForwardArgs {
 };
 
 __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_kernel(const __grid_constant__ ForwardArgs a) {
-  next_may_start();
-  previous_done();
+  allow_next_grid();
+  wait_for_previous_grid();
   extern __shared__ __align__(128) unsigned char space[];
   auto* sums = reinterpret_cast<float*>(space + kForwardStages * kForwardStage);
   const int col = static_cast<int>(blockIdx.x) * kActSlice, cols = min(a.cols - col, kActSlice);
@@ -195,7 +195,7 @@ __global__ __launch_bounds__(1024) void largest_channels(const float* channel, i
 
 template <bool Held>
 __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_grad_kernel(const __grid_constant__ ActArgs a) {
-  next_may_start();
+  allow_next_grid();
   extern __shared__ __align__(128) unsigned char space[];
   auto* sums = reinterpret_cast<float*>(space + kGradStages * kGradStage);
   const int64_t col = static_cast<int64_t>(blockIdx.x) * kActSlice;
@@ -427,16 +427,16 @@ size_t act_lora_scratch(const ActLora& g) {
 void act_lora(cudaStream_t stream, const ActLora& g, void* scratch) {
   const int slices = static_cast<int>(ceil_div(g.act.y.cols, kActSlice));
   ForwardArgs a{};
-  a.x = static_cast<const uint4*>(g.act.x.p), a.a = static_cast<const bf16*>(g.a.p), a.limits = g.row_max;
+  a.x = static_cast<const uint4*>(g.act.x.p), a.a = static_cast<const bf16*>(g.a.p), a.limits = g.row_absmax;
   a.q = static_cast<uint2*>(g.act.held.q.p), a.scale = g.act.held.scale, a.z_parts = static_cast<float*>(scratch);
   a.tokens = static_cast<int32_t>(g.act.x.rows), a.cols = static_cast<int32_t>(g.act.y.cols);
   a.ld_x = packs_of(g.act.x), a.ld_q = packs_of(g.act.held.q), a.ld_a = g.a.ld;
   require(
       cudaFuncSetAttribute(act_lora_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kForwardShared) == cudaSuccess,
       "act_lora needs 161 KB of shared memory");
-  launch_early(act_lora_kernel,
-               dim3(static_cast<unsigned>(slices), static_cast<unsigned>(lora_splits(a.tokens, slices))),
-               dim3(kWarps * 32), kForwardShared, stream, a);
+  launch_dependent(act_lora_kernel,
+                   dim3(static_cast<unsigned>(slices), static_cast<unsigned>(lora_splits(a.tokens, slices))),
+                   dim3(kWarps * 32), kForwardShared, stream, a);
   check_launch("act_lora");
   SumArgs sum{};
   sum.dz_parts = a.z_parts, sum.dz = static_cast<bf16*>(g.z.p), sum.tokens = g.act.x.rows, sum.ld_dz = g.z.ld;
@@ -487,7 +487,7 @@ void act_lora_grad(cudaStream_t stream, const ActLoraGrad& g, void* scratch) {
   const bool held = g.held.q.p != nullptr;
   if (held) {
     float* most = a.da_parts + static_cast<int64_t>(splits) * cols * kRank;
-    a.channel = g.held.channel, a.most_of_channel = most, a.limits = g.row_max, a.largest = g.largest;
+    a.channel = g.held.channel, a.most_of_channel = most, a.limits = g.row_absmax, a.largest = g.largest;
     a.q = static_cast<uint8_t*>(g.held.q.p), a.scale = g.held.scale, a.ld_q = g.held.q.ld;
     largest_channels<<<2, 1024, 0, stream>>>(g.held.channel, cols, most);
   }

@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/cuda/boxes.h"
 #include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/tensor_map.h"
 
 namespace mxt::kernels::cuda {
 namespace {
@@ -96,8 +96,8 @@ struct StatsArgs {
   StatsLayout at;
 };
 __global__ void __launch_bounds__(256) make_stats(const StatsArgs a) {
-  next_may_start();
-  previous_done();
+  allow_next_grid();
+  wait_for_previous_grid();
   const Tile tile = a.tiles[blockIdx.x];
   const int64_t h = blockIdx.y, lane = threadIdx.x % 16;
 #pragma unroll
@@ -143,7 +143,7 @@ struct KeyShared {
   unsigned char k[2 * kTileBytes], v[2 * kTileBytes];
   unsigned char q[kKeyStages][kTileBytes], dout[kKeyStages][kTileBytes];
   Stats stats[kKeyStages][kTile];
-  Gate full[kKeyStages], empty[kKeyStages], keys;
+  Mbarrier full[kKeyStages], empty[kKeyStages], keys;
 };
 
 __device__ __forceinline__ void store_sums(const float (&d)[64], float factor, bf16* to, int64_t ld, int rows) {
@@ -171,8 +171,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     key_blocks(const __grid_constant__ TilesArgs a, const __grid_constant__ CUtensorMap q_map,
                const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap v_map,
                const __grid_constant__ CUtensorMap dout_map) {
-  next_may_start();
-  previous_done();
+  allow_next_grid();
+  wait_for_previous_grid();
   extern __shared__ __align__(1024) unsigned char space[];
   KeyShared& s = *reinterpret_cast<KeyShared*>(space);
   const int group = threadIdx.x / 128, kv = a.first_kv + static_cast<int>(blockIdx.x) % a.kv_count;
@@ -324,14 +324,14 @@ struct QueryShared {
   static constexpr int kStages = H == 1 ? 6 : 4;
   unsigned char k[kStages][kTileBytes];
   unsigned char ds[kStages][H][2][kScoreBytes];
-  Gate full[kStages], empty[kStages];
+  Mbarrier full[kStages], empty[kStages];
 };
 
 template <int H>
 __global__ void __launch_bounds__(kThreads, 1)
     query_blocks(const __grid_constant__ TilesArgs a, const __grid_constant__ CUtensorMap k_map) {
-  next_may_start();
-  previous_done();
+  allow_next_grid();
+  wait_for_previous_grid();
   using Shared = QueryShared<H>;
   extern __shared__ __align__(1024) unsigned char space[];
   Shared& s = *reinterpret_cast<Shared*>(space);
@@ -474,8 +474,8 @@ void tiles_grad(Stream stream, const AttentionGrad& c, const StatsLayout& layout
   const StatsArgs of_stats{
       tiles, static_cast<const bf16*>(c.out.p), static_cast<const bf16*>(c.dout.p), c.lse, stats, c.out.ld, c.dout.ld,
       layout};
-  launch_early(make_stats, dim3(static_cast<unsigned>(n.tiles), static_cast<unsigned>(c.heads)), dim3(256), 0, stream,
-               of_stats);
+  launch_dependent(make_stats, dim3(static_cast<unsigned>(n.tiles), static_cast<unsigned>(c.heads)), dim3(256), 0,
+                   stream, of_stats);
   TilesArgs a{};
   a.tasks = tasks, a.stats = stats, a.ds = static_cast<unsigned char*>(scratch) + tables;
   a.dq = static_cast<bf16*>(c.dq.p), a.dk = static_cast<bf16*>(c.dk.p), a.dv = static_cast<bf16*>(c.dv.p);
@@ -493,10 +493,10 @@ void tiles_grad(Stream stream, const AttentionGrad& c, const StatsLayout& layout
                     dout = boxes_of(c.dout, 64, kTile);
   for (int64_t first = 0; first < c.kv_heads; first += at_once) {
     a.first_kv = static_cast<int>(first), a.kv_count = static_cast<int>(std::min(at_once, c.kv_heads - first));
-    launch_early(key_blocks, dim3(static_cast<unsigned>(n.blocks * a.kv_count)), dim3(kThreads), sizeof(KeyShared),
-                 stream, a, q, k, v, dout);
-    launch_early(queries, dim3(static_cast<unsigned>(n.blocks * a.kv_count * per_kv / (two ? 2 : 1))), dim3(kThreads),
-                 query_bytes, stream, a, k);
+    launch_dependent(key_blocks, dim3(static_cast<unsigned>(n.blocks * a.kv_count)), dim3(kThreads), sizeof(KeyShared),
+                     stream, a, q, k, v, dout);
+    launch_dependent(queries, dim3(static_cast<unsigned>(n.blocks * a.kv_count * per_kv / (two ? 2 : 1))),
+                     dim3(kThreads), query_bytes, stream, a, k);
   }
   check_launch("attention_tiles");
 }

@@ -37,8 +37,8 @@ constexpr int kRows = 128, kCols = 256, kWarpCols = kCols / kWarps, kAtOnce = 2;
 template <int kSteps, bool Down>
 __global__ void __launch_bounds__(kThreads, kSteps == 1 ? 3 : 2)
     few_terms_kernel(const __grid_constant__ AdapterArgs g) {
-  next_may_start();
-  previous_done();
+  allow_next_grid();
+  wait_for_previous_grid();
   const auto expert = static_cast<int>(blockIdx.z);
   const int first = g.first[expert] + static_cast<int>(blockIdx.y) * kRows, end = g.first[expert + 1];
   if (first >= end) return;
@@ -116,8 +116,8 @@ __global__ void __launch_bounds__(kResultWarps * 32, kGroups <= 2   ? 5
                                                                     : 2)
     few_results_kernel(const __grid_constant__ AdapterArgs g) {
   __shared__ float sums[kResultWarps][kResultRows][kGroups * 8 + 2];
-  next_may_start();
-  previous_done();
+  allow_next_grid();
+  wait_for_previous_grid();
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32, quad = lane % 4;
   const auto expert = static_cast<int>(blockIdx.y);
   const int first = g.first[expert], end = g.first[expert + 1], step = static_cast<int>(gridDim.x) * kResultRows;
@@ -204,8 +204,8 @@ struct SumsOfWarp {
 template <int kSets, bool WideLeft>
 __global__ void __launch_bounds__(kThreads, kSets == 1 ? 3 : 2) row_sums_kernel(const __grid_constant__ AdapterArgs g) {
   __shared__ SumsOfWarp<kSets, WideLeft> sums[kWarps / 2];
-  next_may_start();
-  previous_done();
+  allow_next_grid();
+  wait_for_previous_grid();
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32, quad = lane % 4;
   const int expert = static_cast<int>(blockIdx.y), rank = static_cast<int>(blockIdx.z) * kSets * 16;
   const int wide_cols = WideLeft ? g.k : g.n, ranks = WideLeft ? g.n : g.k;
@@ -275,20 +275,20 @@ __global__ void __launch_bounds__(kThreads, kSets == 1 ? 3 : 2) row_sums_kernel(
 
 template <int kSteps>
 void few_terms(const AdapterArgs& args, bool is_down, dim3 grid, cudaStream_t stream) {
-  launch_early(is_down ? few_terms_kernel<kSteps, true> : few_terms_kernel<kSteps, false>, grid, dim3(kThreads), 0,
-               stream, args);
+  launch_dependent(is_down ? few_terms_kernel<kSteps, true> : few_terms_kernel<kSteps, false>, grid, dim3(kThreads), 0,
+                   stream, args);
 }
 
 template <int kGroups>
 void few_results(const AdapterArgs& args, bool is_down, dim3 grid, cudaStream_t stream) {
-  launch_early(is_down ? few_results_kernel<kGroups, true> : few_results_kernel<kGroups, false>, grid,
-               dim3(kResultWarps * 32), 0, stream, args);
+  launch_dependent(is_down ? few_results_kernel<kGroups, true> : few_results_kernel<kGroups, false>, grid,
+                   dim3(kResultWarps * 32), 0, stream, args);
 }
 
 template <int kSets>
 void row_sums(const AdapterArgs& args, bool wide_left, dim3 grid, cudaStream_t stream) {
-  launch_early(wide_left ? row_sums_kernel<kSets, true> : row_sums_kernel<kSets, false>, grid, dim3(kThreads), 0,
-               stream, args);
+  launch_dependent(wide_left ? row_sums_kernel<kSets, true> : row_sums_kernel<kSets, false>, grid, dim3(kThreads), 0,
+                   stream, args);
 }
 
 bool pairs(const ConstMat& m) { return m.ld % 2 == 0 && reinterpret_cast<uintptr_t>(m.p) % 4 == 0; }

@@ -1,11 +1,11 @@
-// Products of experts (GroupedGemm of bf16) as held.cu's products of E4M3: a tile of 128 × 256 results a block, two
-// blocks of a cluster one above the other sharing the expert's matrix. Which experts have how many rows only the device
-// knows: every block counts the pairs of tiles before each expert and takes every so many-th tile of them.
+// Products of experts (GroupedGemm of bf16) as rowwise_fp8.cu's products of E4M3: a tile of 128 × 256 results a block,
+// two blocks of a cluster one above the other sharing the expert's matrix. Which experts have how many rows only the
+// device knows: every block counts the pairs of tiles before each expert and takes every so many-th tile of them.
 #include <algorithm>
 
-#include "kernels/cuda/boxes.h"
 #include "kernels/cuda/grouped.h"
 #include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/tensor_map.h"
 #include "kernels/gpu/gpu.h"
 
 namespace mxt::kernels::cuda {
@@ -33,7 +33,7 @@ struct TileArgs {
 struct TileShared {
   unsigned char a[kStages][kLeftBytes], b[kStages][kRightBytes];
   unsigned char out[8][2][kOutBytes];  // of each warp
-  Gate full[kStages], empty[kStages];
+  Mbarrier full[kStages], empty[kStages];
   int before[kMostExperts + 1];  // pairs of tiles of the experts before
 };
 
@@ -91,8 +91,8 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     for (int i = 0; i < kStages; ++i) s.full[i].init(1), s.empty[i].init(2 * kCluster);  // two warpgroups of each block
     gates_ready();
   }
-  next_may_start();
-  previous_done();
+  allow_next_grid();
+  wait_for_previous_grid();
   if (threadIdx.x < 32) count_pairs(a, s.before);
   sync_cluster();
   const int tiles = s.before[a.experts] * a.columns, first = static_cast<int>(blockIdx.x) / kCluster,
@@ -218,8 +218,8 @@ void grouped_tiles(cudaStream_t stream, const GroupedGemm& g) {
                                static_cast<int>(sizeof(TileShared))) == cudaSuccess,
           "products of experts need 227 KB of shared memory");
   const int64_t most = (g.c.rows / kPairRows + g.experts) * a.columns;
-  launch_early(kernel, dim3(static_cast<unsigned>(kCluster * std::min<int64_t>(most, kClusters))), dim3(kThreads),
-               sizeof(TileShared), stream, a, left, right);
+  launch_dependent(kernel, dim3(static_cast<unsigned>(kCluster * std::min<int64_t>(most, kClusters))), dim3(kThreads),
+                   sizeof(TileShared), stream, a, left, right);
   check_launch("grouped_tiles");
 }
 

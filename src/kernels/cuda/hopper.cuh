@@ -10,7 +10,7 @@
 namespace mxt::kernels::cuda {
 
 // A barrier in shared memory whose phases end when all arrivals, and all bytes that were announced, are there.
-struct Gate {
+struct Mbarrier {
   uint64_t word;
   __device__ void init(int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&word)), "r"(arrivals));

@@ -28,8 +28,8 @@ struct Args {
 };
 
 __global__ __launch_bounds__(kWarps * 32, 1) void lora_grad_kernel(const __grid_constant__ Args a) {
-  next_may_start();
-  previous_done();
+  allow_next_grid();
+  wait_for_previous_grid();
   extern __shared__ __align__(128) unsigned char space[];
   unsigned char* z_space = space + kStages * kTileBytes;
   auto* sums = reinterpret_cast<float*>(z_space + kStages * kZBytes);
@@ -139,7 +139,7 @@ __device__ __forceinline__ float4 plus(float4 a, float4 b) {
 }
 
 __global__ __launch_bounds__(256) void lora_sum_kernel(const __grid_constant__ SumArgs a) {
-  previous_done();
+  wait_for_previous_grid();
   if (blockIdx.x < a.dz_grid) {  // four ranks of a token a thread
     const int64_t i = static_cast<int64_t>(blockIdx.x) * 256 + threadIdx.x, per_block = a.tokens * (kRank / 4);
     if (i >= per_block * a.blocks) return;
@@ -207,7 +207,7 @@ void add_parts(cudaStream_t stream, SumArgs sum) {
   sum.dz_grid = static_cast<unsigned>(ceil_div(sum.tokens * (kRank / 4) * sum.blocks, 256));
   sum.db_grid = sum.db_parts != nullptr ? static_cast<unsigned>(ceil_div(sum.n * (kRank / 4), 256)) : 0u;
   const auto da_grid = sum.da != nullptr ? static_cast<unsigned>(ceil_div(sum.n_da * (kRank / 4), 256)) : 0u;
-  launch_early(lora_sum_kernel, dim3(sum.dz_grid + sum.db_grid + da_grid), dim3(256), 0, stream, sum);
+  launch_dependent(lora_sum_kernel, dim3(sum.dz_grid + sum.db_grid + da_grid), dim3(256), 0, stream, sum);
   check_launch("sums of an adapter's parts");
 }
 
@@ -253,8 +253,8 @@ void lora_grad(cudaStream_t stream, const LoraGrad& g, void* scratch) {
   static const cudaError_t allowed =
       cudaFuncSetAttribute(lora_grad_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kShared));
   require(allowed == cudaSuccess, "lora_grad needs 195 KB of shared memory");
-  launch_early(lora_grad_kernel, dim3(static_cast<unsigned>(slices), static_cast<unsigned>(splits)), dim3(kWarps * 32),
-               kShared, stream, a);
+  launch_dependent(lora_grad_kernel, dim3(static_cast<unsigned>(slices), static_cast<unsigned>(splits)),
+                   dim3(kWarps * 32), kShared, stream, a);
   check_launch("lora_grad");
   add_parts(stream, sum);
 }

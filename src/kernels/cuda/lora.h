@@ -12,10 +12,10 @@ bool lora_grad_covers(const LoraGrad& g);
 size_t lora_grad_scratch(const LoraGrad& g);
 void lora_grad(cudaStream_t stream, const LoraGrad& g, void* scratch);
 
-// HeldLinear and HeldLinearDw of api.h: fast for bf16 and whole sixteens of ranks, right for all.
-void held_linear(cudaStream_t stream, const HeldLinear& c);
-size_t held_linear_dw_scratch(const HeldLinearDw& c);
-void held_linear_dw(cudaStream_t stream, const HeldLinearDw& c, void* scratch);
+// RowwiseFp8Linear and RowwiseFp8LinearDw of api.h: fast for bf16 and whole sixteens of ranks, right for all.
+void rowwise_fp8_linear(cudaStream_t stream, const RowwiseFp8Linear& c);
+size_t rowwise_fp8_linear_dw_scratch(const RowwiseFp8LinearDw& c);
+void rowwise_fp8_linear_dw(cudaStream_t stream, const RowwiseFp8LinearDw& c, void* scratch);
 
 // ActLora of api.h in one pass: gate and up are read once, y is not written. bf16, rank 16.
 bool act_lora_covers(const ActLora& g);

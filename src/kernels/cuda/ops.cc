@@ -12,8 +12,8 @@
 #include "kernels/cuda/delta_chunks.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/grouped.h"
-#include "kernels/cuda/held.h"
 #include "kernels/cuda/lora.h"
+#include "kernels/cuda/rowwise_fp8.h"
 #include "kernels/cuda/thin.h"
 #include "kernels/gpu/launch.h"
 #include "kernels/memory.h"
@@ -77,7 +77,7 @@ class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawe
   static int gemm_algorithm(const Gemm& c, int algo) {
     if (algo == kThin && thin_covers(c)) return kThin;
     if (algo >= kLt && algo < kThin) return algo;
-    return held_gemm_covers(c) ? kHeldTiles : kLt;
+    return rowwise_fp8_gemm_covers(c) ? kHeldTiles : kLt;
   }
   int same_gemm(const Gemm& c, int algo) const override {
     const int own = gemm_algorithm(c, algo);
@@ -105,20 +105,20 @@ class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawe
     check(c);
     const int algo = gemm_algorithm(c, c.algo);
     if (algo == kThin) return thin_gemm(s_, c);
-    if (algo == kHeldTiles) return held_gemm(s_, c);
+    if (algo == kHeldTiles) return rowwise_fp8_gemm(s_, c);
     Gemm g = c;
     g.algo = algo - kLt;
     gemm_.run(g, scratch_, scratch_bytes_, s_);
-    if (c.row_max != nullptr) row_largest(s_, c.c, c.row_parts, c.row_max);
+    if (c.row_absmax != nullptr) row_largest(s_, c.c, c.row_parts, c.row_absmax);
   }
   void quantize(const Quantize& c) override { check(c), cuda::quantize(s_, c); }
   void draw_tokens(const DrawTokens& c) override { check(c), cuda::draw_tokens(s_, c); }
   void decode(const Decode& c) override { check(c), cuda::decode(s_, c); }
-  void held_linear(const HeldLinear& c) override { check(c), cuda::held_linear(s_, c); }
-  void held_linear_dw(const HeldLinearDw& c) override {
-    check(c), cuda::held_linear_dw(s_, c, own(held_linear_dw_scratch(c)));
+  void rowwise_fp8_linear(const RowwiseFp8Linear& c) override { check(c), cuda::rowwise_fp8_linear(s_, c); }
+  void rowwise_fp8_linear_dw(const RowwiseFp8LinearDw& c) override {
+    check(c), cuda::rowwise_fp8_linear_dw(s_, c, own(rowwise_fp8_linear_dw_scratch(c)));
   }
-  void held_transpose(const HeldTranspose& c) override { check(c), cuda::held_transpose(s_, c); }
+  void rowwise_fp8_transpose(const RowwiseFp8Transpose& c) override { check(c), cuda::rowwise_fp8_transpose(s_, c); }
   size_t fp8_linear_dw_scratch(const Fp8LinearDw& c) const override {
     return fp8_dw_product_scratch(c) + cuda::fp8_linear_dw_scratch(c);
   }
@@ -155,8 +155,10 @@ class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawe
   }
   void norm(const Norm& c) override { check(c), cuda::norm(s_, c); }
   void norm_grad(const NormGrad& c) override { check(c), cuda::norm_grad(s_, c, own(norm_grad_scratch(c))); }
-  void qk_rope(const QkRope& c) override { check(c), cuda::qk_rope(s_, c); }
-  void qk_rope_grad(const QkRopeGrad& c) override { check(c), cuda::qk_rope_grad(s_, c, own(qk_rope_grad_scratch(c))); }
+  void qk_norm_rope(const QkNormRope& c) override { check(c), cuda::qk_norm_rope(s_, c); }
+  void qk_norm_rope_grad(const QkNormRopeGrad& c) override {
+    check(c), cuda::qk_norm_rope_grad(s_, c, own(qk_norm_rope_grad_scratch(c)));
+  }
   void attention(const Attention& c) override {
     check(c);
     switch (algorithm_of(c)) {

@@ -2,7 +2,7 @@
 // ring in shared memory; eight warps multiply what has come with the tensor cores: W's rows are the 16 rows of a
 // product, x's rows its 8 columns. A thread takes 16 bytes of a row of W and of a row of x as the fragments of two
 // products: which k a product takes first does not matter as long as both sides agree. The ring begins to fill while
-// the kernels before this one still run (launch_early): between two products the memory never rests.
+// the kernels before this one still run (launch_dependent): between two products the memory never rests.
 #include "kernels/cuda/thin.h"
 
 #include "kernels/cuda/hopper.cuh"
@@ -47,7 +47,7 @@ template <typename Y, int kTiles, int kPanels>
 __global__ __launch_bounds__(kThreads, 1) void thin_kernel(const __grid_constant__ ThinArgs a) {
   using R = Ring<kTiles, kPanels>;
   extern __shared__ __align__(128) unsigned char ring[];
-  __shared__ Gate full[R::kStages], empty[R::kStages];
+  __shared__ Mbarrier full[R::kStages], empty[R::kStages];
   __shared__ float sums[kWarps][16][R::kSums];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   if (threadIdx.x == 0) {
@@ -55,7 +55,7 @@ __global__ __launch_bounds__(kThreads, 1) void thin_kernel(const __grid_constant
     gates_ready();
   }
   __syncthreads();
-  next_may_start();
+  allow_next_grid();
   const int stride = static_cast<int>(gridDim.x) * R::kRows;
   int slot = 0, parity = 0;
   const auto advance = [&] {
@@ -63,7 +63,7 @@ __global__ __launch_bounds__(kThreads, 1) void thin_kernel(const __grid_constant
   };
   if (warp == kWarps) {
     const uint64_t policy = read_once();  // W
-    if (!a.constant) previous_done();
+    if (!a.constant) wait_for_previous_grid();
     for (int first = static_cast<int>(blockIdx.x) * R::kRows; first < a.n; first += stride) {
       const bf16* row = a.w + min(first + lane, a.n - 1) * a.ldw;  // rows past the end: computed, not stored
       for (int k = 0; k < a.k; k += R::kColumns, advance()) {
@@ -77,7 +77,7 @@ __global__ __launch_bounds__(kThreads, 1) void thin_kernel(const __grid_constant
     }
     return;
   }
-  previous_done();
+  wait_for_previous_grid();
   const int g = lane / 4, t = lane % 4;
   float sum[kTiles][kPanels][4] = {};
   constexpr int kChunks = R::kColumns / kWarps / 32, kOfPart = kPart / kWarps;
@@ -160,8 +160,8 @@ void launch(cudaStream_t stream, const ThinArgs& a) {
   require(large, "a multiprocessor has too little shared memory for products of few rows");
   const int blocks = static_cast<int>(ceil_div(a.n, R::kRows)),
             grid = blocks < multiprocessors() ? blocks : multiprocessors();
-  launch_early(thin_kernel<Y, kTiles, kPanels>, dim3(static_cast<unsigned>(grid)), dim3(kThreads), R::kBytes, stream,
-               a);
+  launch_dependent(thin_kernel<Y, kTiles, kPanels>, dim3(static_cast<unsigned>(grid)), dim3(kThreads), R::kBytes,
+                   stream, a);
 }
 template <typename Y>
 void launch(cudaStream_t stream, const ThinArgs& a) {

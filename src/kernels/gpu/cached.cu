@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(kThreads, kParts == 1 && kHeads <= 2 ? 2 : 1) 
   __shared__ int before;
   extern __shared__ uint4 stage[];  // [keys, values][kKeys][kThreads], where kStaged
   constexpr bool kInStage = kStaged<T, kWide, kParts>;
-  next_may_start();
+  allow_next_grid();
   const int group = threadIdx.x / kGroup, lane = threadIdx.x % kGroup, tid = static_cast<int>(threadIdx.x);
   // Blocks that read the same keys stand side by side.
   const int64_t t = blockIdx.y;
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(kThreads, kParts == 1 && kHeads <= 2 ? 2 : 1) 
         prefetch(static_cast<const T*>(a.k) + key_at(s) + lane * kLine);
         prefetch(static_cast<const T*>(a.v) + key_at(s) + lane * kLine);
       }
-  previous_done();
+  wait_for_previous_grid();
   if (mine > last_chunk) return;
   float q[kHeads][kParts][8];
 #pragma unroll
@@ -356,8 +356,8 @@ template <typename T>
 __global__ void __launch_bounds__(128)
     store_cache_kernel(const T* k, const T* v, int64_t ldk, int64_t ldv, T* k_cache, T* v_cache, const int32_t* slots,
                        int64_t page, int kv_heads, int head_dim) {
-  next_may_start();
-  previous_done();
+  allow_next_grid();
+  wait_for_previous_grid();
   const int64_t slot = slots[blockIdx.x];
   if (slot < 0) return;
   const T* x = blockIdx.y == 0 ? k + blockIdx.x * ldk : v + blockIdx.x * ldv;
@@ -373,7 +373,7 @@ void launch(Stream s, dim3 grid, int heads_a_block, bool is_wide, const CachedAr
   grid.x = static_cast<unsigned>(a.heads / heads_a_block);
   const auto go = [&](auto kernel, bool staged) {
     if (staged) allow_shared(kernel, kStage);
-    launch_early(kernel, grid, dim3(kThreads), staged ? kStage : 0, s, a);
+    launch_dependent(kernel, grid, dim3(kThreads), staged ? kStage : 0, s, a);
   };
   constexpr bool kInStage = kStaged<T, true, 1>;
   if (a.d > 128)
@@ -449,9 +449,9 @@ void store_cache(Stream s, const StoreCache& c) {
   const dim3 grid(static_cast<unsigned>(c.k.rows), 2);
   const int kv = static_cast<int>(c.kv_heads), d = static_cast<int>(c.head_dim);
   auto store = [&]<typename T>(T*) {
-    launch_early(store_cache_kernel<T>, grid, dim3(128), 0, s, static_cast<const T*>(c.k.p),
-                 static_cast<const T*>(c.v.p), c.k.ld, c.v.ld, static_cast<T*>(c.k_cache), static_cast<T*>(c.v_cache),
-                 c.slots, c.page, kv, d);
+    launch_dependent(store_cache_kernel<T>, grid, dim3(128), 0, s, static_cast<const T*>(c.k.p),
+                     static_cast<const T*>(c.v.p), c.k.ld, c.v.ld, static_cast<T*>(c.k_cache),
+                     static_cast<T*>(c.v_cache), c.slots, c.page, kv, d);
   };
   if (c.k.type == DType::kBF16)
     store(static_cast<uint16_t*>(nullptr));

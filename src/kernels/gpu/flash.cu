@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kFlashThreads) flash_forward(const FlashArgs a
     float shift[kRows];
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      now[r] = row_max(now[r]);
+      now[r] = row_absmax(now[r]);
       shift[r] = now[r] == -INFINITY ? 0.0f : now[r];
       const float keep = exp2f(top[r] - shift[r]);
       top[r] = now[r];

@@ -99,7 +99,7 @@ __device__ __forceinline__ Fragment as_left(const float (&c)[kElements], uint16_
 #endif
 
 // Over the lanes that share a row.
-__device__ __forceinline__ float row_max(float v) {
+__device__ __forceinline__ float row_absmax(float v) {
 #pragma unroll
   for (int m = 1; m < kLanesOfARow; m *= 2) v = fmaxf(v, shuffle_xor(v, m));
   return v;

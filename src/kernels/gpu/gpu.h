@@ -38,22 +38,23 @@ void require(bool ok, const char* what);
 
 #if defined(__CUDACC__) || defined(__HIP__)
 
-// A kernel launched by launch_early() may start while the one before it on the stream still runs: the time between two
-// short kernels goes. Before anything that another kernel writes is read, and before anything is written, it calls
-// previous_done(), in every block: then all before it have ended, since each of them has waited likewise.
-// next_may_start() lets the one after it in as soon as all blocks of this one have begun. Cards that cannot do so run
+// A kernel launched by launch_dependent() may start while the one before it on the stream still runs: the time between
+// two short kernels goes. Before anything that another kernel writes is read, and before anything is written, it calls
+// wait_for_previous_grid(), in every block: then all before it have ended, since each of them has waited likewise.
+// allow_next_grid() lets the one after it in as soon as all blocks of this one have begun. Cards that cannot do so run
 // them one after the other.
-__device__ __forceinline__ void previous_done() {
+__device__ __forceinline__ void wait_for_previous_grid() {
 #if !defined(__HIP__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-__device__ __forceinline__ void next_may_start() {
+__device__ __forceinline__ void allow_next_grid() {
 #if !defined(__HIP__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
-// Into the second-level cache, where a line that another kernel writes stays right: allowed before previous_done().
+// Into the second-level cache, where a line that another kernel writes stays right: allowed before
+// wait_for_previous_grid().
 __device__ __forceinline__ void prefetch(const void* p) {
 #if !defined(__HIP__)
   asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
@@ -68,7 +69,7 @@ __device__ __forceinline__ float read_shared_level(const float* p) {
 #endif
 }
 template <typename... P, typename... A>
-void launch_early(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, Stream stream, A... a) {
+void launch_dependent(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, Stream stream, A... a) {
 #if defined(__HIP__)
   kernel<<<grid, block, shared, stream>>>(static_cast<P>(a)...);
 #else

@@ -14,9 +14,9 @@ void norm(Stream, const Norm&);
 size_t norm_grad_scratch(const NormGrad&);
 void norm_grad(Stream, const NormGrad&, void* scratch);
 
-void qk_rope(Stream, const QkRope&);
-size_t qk_rope_grad_scratch(const QkRopeGrad&);
-void qk_rope_grad(Stream, const QkRopeGrad&, void* scratch);
+void qk_norm_rope(Stream, const QkNormRope&);
+size_t qk_norm_rope_grad_scratch(const QkNormRopeGrad&);
+void qk_norm_rope_grad(Stream, const QkNormRopeGrad&, void* scratch);
 
 void decode(Stream, const Decode&);
 void draw_tokens(Stream, const DrawTokens&);
@@ -28,7 +28,7 @@ void act(Stream, const Act&);
 void act_grad(Stream, const ActGrad&);
 void add(Stream, const Add&);
 void copy(Stream, const Copy&);
-void held_transpose(Stream, const HeldTranspose&);
+void rowwise_fp8_transpose(Stream, const RowwiseFp8Transpose&);
 // The product that a weight's gradient is, without addresses: a is [n, tokens], with a scale a row.
 kernels::Gemm fp8_linear_dw_product(const Fp8LinearDw&);
 // Makes its operands, in scratch, and returns it.

@@ -30,11 +30,11 @@ int threads_for(int64_t packs) {
 template <typename T, int V>
 __global__ void __launch_bounds__(512) norm_kernel(NormArgs a) {
   __shared__ float space[16];
-  next_may_start();
+  allow_next_grid();
   const int64_t row = row_of_block(), packs = a.cols / V, step = blockDim.x, tid = threadIdx.x;
   if (gridDim.x == 1)  // generation of one token: nothing else brings them into the cache in time
     for (int64_t i = tid; i < packs; i += step) a.w.prefetch_at(i * V), a.b.prefetch_at(i * V);
-  previous_done();
+  wait_for_previous_grid();
   Raw<T, V> kept[kCached];
 #pragma unroll
   for (int j = 0; j < kCached; ++j)
@@ -140,8 +140,8 @@ struct NormGradArgs {
 // dx = rstd·(g − (Σg + x̂·Σgx̂)/cols) + dres with g = dy·w, x̂ = (x − mean)·rstd; Σg only in LayerNorm.
 template <typename T, int V>
 __global__ void __launch_bounds__(512) norm_grad_kernel(NormGradArgs a) {
-  next_may_start();
-  previous_done();
+  allow_next_grid();
+  wait_for_previous_grid();
   __shared__ float space[16];
   const int64_t row = row_of_block(), packs = a.cols / V, step = blockDim.x, tid = threadIdx.x;
   const float rstd = a.rstd[row], mean = a.layer_norm ? a.mean[row] : 0.0f;
@@ -268,8 +268,8 @@ void norm(Stream s, const Norm& n) {
   // What a thread does not keep of its row it reads back from y.
   MXT_GPU_DISPATCH(n.x.type, is_wide,
                    if (!n.keep_y && n.x.cols / V <= kCached * threads_for(n.x.cols / V)) a.y = nullptr;
-                   launch_early(norm_kernel<T, V>, dim3(static_cast<unsigned>(n.x.rows)),
-                                dim3(static_cast<unsigned>(threads_for(n.x.cols / V))), 0, s, a));
+                   launch_dependent(norm_kernel<T, V>, dim3(static_cast<unsigned>(n.x.rows)),
+                                    dim3(static_cast<unsigned>(threads_for(n.x.cols / V))), 0, s, a));
   check_launch("norm");
 }
 
@@ -308,8 +308,8 @@ void norm_grad(Stream s, const NormGrad& n, void* scratch) {
       check_launch("norm_columns");
     }
     MXT_GPU_DISPATCH(n.x.type, is_wide,
-                     launch_early(norm_grad_kernel<T, V>, dim3(static_cast<unsigned>(n.x.rows)),
-                                  dim3(threads_for(n.x.cols / V)), 0, s, a));
+                     launch_dependent(norm_grad_kernel<T, V>, dim3(static_cast<unsigned>(n.x.rows)),
+                                      dim3(threads_for(n.x.cols / V)), 0, s, a));
     check_launch("norm_grad");
   }
   const int64_t chunks = n.x.rows > 0 ? chunk_count(n.x.rows) : 0;

@@ -64,8 +64,8 @@ __device__ __forceinline__ void activation(Activation kind, float x, float& valu
 template <typename T, int V>
 __global__ void __launch_bounds__(kThreads)
     act_kernel(Activation kind, const void* x, int64_t ldx, void* y, int64_t ldy, int64_t cols) {
-  next_may_start();
-  previous_done();
+  allow_next_grid();
+  wait_for_previous_grid();
   const int64_t row = row_of_block(), i = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * V;
   if (i >= cols) return;
   const Raw<T, V> raw = load<T, V>(x, row * ldx + i);
@@ -298,8 +298,8 @@ void act(Stream s, const Act& a) {
     return;
   }
   MXT_GPU_DISPATCH(a.x.type, is_wide,
-                   launch_early(act_kernel<T, V>, grid_for<V>(a.y.rows, a.y.cols), dim3(kThreads), 0, s, a.kind, a.x.p,
-                                a.x.ld, a.y.p, a.y.ld, a.y.cols));
+                   launch_dependent(act_kernel<T, V>, grid_for<V>(a.y.rows, a.y.cols), dim3(kThreads), 0, s, a.kind,
+                                    a.x.p, a.x.ld, a.y.p, a.y.ld, a.y.cols));
   check_launch("act");
 }
 

@@ -18,8 +18,8 @@ struct QuantizeArgs {
 // Held: the numbers themselves; else the values that they stand for, in T.
 template <typename T, int V, bool Held>
 __global__ void __launch_bounds__(kRowThreads) quantize_kernel(QuantizeArgs a) {
-  next_may_start();
-  previous_done();
+  allow_next_grid();
+  wait_for_previous_grid();
   __shared__ float space[kRowThreads / 32];
   const int64_t row = row_of_block(), packs = a.cols / V, step = blockDim.x, tid = threadIdx.x;
   const Channels channels{a.channel};
@@ -89,8 +89,8 @@ void quantize(Stream s, const Quantize& c) {
   const bool is_wide = wide(c.x) && wide(c.q.p) && wide(c.channel) && c.q.ld % 16 == 0;
   const auto rows = static_cast<unsigned>(c.x.rows);
   MXT_GPU_DISPATCH(c.x.type, is_wide,
-                   launch_early(held ? quantize_kernel<T, V, true> : quantize_kernel<T, V, false>, dim3(rows),
-                                dim3(row_threads(c.x.cols / V)), 0, s, a));
+                   launch_dependent(held ? quantize_kernel<T, V, true> : quantize_kernel<T, V, false>, dim3(rows),
+                                    dim3(row_threads(c.x.cols / V)), 0, s, a));
   check_launch("quantize");
 }
 

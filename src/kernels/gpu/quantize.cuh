@@ -184,6 +184,8 @@ __device__ __forceinline__ void hold_row(Raw<T, V> (&kept)[Kept], const void* y,
 }
 
 // Where the operands of a kernel with a held copy allow 16 bytes at a time, the copy allows its own width.
-inline bool wide(const HeldCopy& h) { return h.q.p == nullptr || (wide(h.q.p) && h.q.ld % 16 == 0 && wide(h.channel)); }
+inline bool wide(const RowwiseFp8Copy& h) {
+  return h.q.p == nullptr || (wide(h.q.p) && h.q.ld % 16 == 0 && wide(h.channel));
+}
 
 }  // namespace mxt::kernels::MXT_GPU_NS

@@ -50,7 +50,7 @@ __device__ __forceinline__ void angles(const RopeArgs& a, int64_t t, int lane, f
 
 template <typename T, int V>
 __global__ void __launch_bounds__(kThreads) rope_fast(RopeArgs a) {
-  next_may_start();
+  allow_next_grid();
   const int half = a.head_dim / 2, lanes = half / V;
   const int lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = kThreads / lanes;
   const int64_t t = blockIdx.x;
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads) rope_fast(RopeArgs a) {
       prefetch(a.cos + at), prefetch(a.sin + at);
     }
   }
-  previous_done();
+  wait_for_previous_grid();
   const int qk = a.heads + a.kv_heads, all = a.in_place ? qk : qk + a.kv_heads;
   const bool norm = a.qw.p != nullptr || a.kw.p != nullptr;
   float c[V], s[V];
@@ -343,14 +343,14 @@ bool is_fast(const R& r, DType type) {
          (lanes & (lanes - 1)) == 0 && wide(r.q_w) && wide(r.k_w);
 }
 
-int64_t grad_blocks(const QkRopeGrad& r) {
+int64_t grad_blocks(const QkNormRopeGrad& r) {
   const bool wants = r.dq_w != nullptr || r.dk_w != nullptr;
   return wants && r.dout.rows > kGradBlocks ? kGradBlocks : r.dout.rows;
 }
 
 }  // namespace
 
-void qk_rope(Stream s, const QkRope& r) {
+void qk_norm_rope(Stream s, const QkNormRope& r) {
   if (r.qkv.rows == 0) return;
   require(r.head_dim <= 256, "head_dim is at most 256");
   RopeArgs a = arguments(r, r.qkv, r.out);
@@ -359,22 +359,22 @@ void qk_rope(Stream s, const QkRope& r) {
   const auto blocks = static_cast<unsigned>(r.qkv.rows);
   if (is_fast(r, r.qkv.type) && wide(r.qkv) && wide(ConstMat(r.out))) {
     if (r.qkv.type == DType::kBF16)
-      launch_early(rope_fast<bf16, 8>, dim3(blocks), dim3(kThreads), 0, s, a);
+      launch_dependent(rope_fast<bf16, 8>, dim3(blocks), dim3(kThreads), 0, s, a);
     else
-      launch_early(rope_fast<float, 4>, dim3(blocks), dim3(kThreads), 0, s, a);
+      launch_dependent(rope_fast<float, 4>, dim3(blocks), dim3(kThreads), 0, s, a);
   } else if (r.qkv.type == DType::kBF16) {
     rope_slow<bf16, false><<<blocks, kThreads, 0, s>>>(a);
   } else {
     rope_slow<float, false><<<blocks, kThreads, 0, s>>>(a);
   }
-  check_launch("qk_rope");
+  check_launch("qk_norm_rope");
 }
 
-size_t qk_rope_grad_scratch(const QkRopeGrad& r) {
+size_t qk_norm_rope_grad_scratch(const QkNormRopeGrad& r) {
   return r.dq_w || r.dk_w ? static_cast<size_t>(grad_blocks(r) * 2 * r.head_dim) * sizeof(float) : 0;
 }
 
-void qk_rope_grad(Stream s, const QkRopeGrad& r, void* scratch) {
+void qk_norm_rope_grad(Stream s, const QkNormRopeGrad& r, void* scratch) {
   const int64_t blocks = grad_blocks(r);
   const bool wants = r.dq_w != nullptr || r.dk_w != nullptr;
   bool held_here = false;  // by the block that has made the row
@@ -404,7 +404,7 @@ void qk_rope_grad(Stream s, const QkRopeGrad& r, void* scratch) {
       else
         rope_slow<float, true><<<grid, kThreads, bytes, s>>>(a);
     }
-    check_launch("qk_rope_grad");
+    check_launch("qk_norm_rope_grad");
   }
   if (r.held.q.p != nullptr && !held_here) quantize(s, {r.dqkv, r.held.channel, r.held.q, r.held.scale});
   if (!wants) return;

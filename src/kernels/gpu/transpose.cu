@@ -124,7 +124,7 @@ size_t aligned(int64_t bytes) { return static_cast<size_t>(ceil_div(bytes, 256) 
 
 }  // namespace
 
-void held_transpose(Stream s, const HeldTranspose& c) {
+void rowwise_fp8_transpose(Stream s, const RowwiseFp8Transpose& c) {
   require(c.q.rows % 16 == 0 && c.q.cols % 16 == 0 && c.q.ld % 16 == 0 && c.out.ld == c.q.rows && wide(c.q.p) &&
               wide(c.out.p),
           "a matrix of E4M3 that is turned has whole sixteens of rows and columns");

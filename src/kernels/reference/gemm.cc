@@ -9,7 +9,7 @@ namespace mxt::kernels::reference {
 void gemm(const Gemm& g) {
   const int64_t m = g.c.rows, n = g.c.cols, k = g.trans_a ? g.a.rows : g.a.cols;
   for (int64_t i = 0; i < m; ++i) {
-    if (g.row_max) std::fill_n(g.row_max + i * g.row_parts, g.row_parts, 0.0f);
+    if (g.row_absmax) std::fill_n(g.row_absmax + i * g.row_parts, g.row_parts, 0.0f);
     for (int64_t j = 0; j < n; ++j) {
       double sum = 0;
       for (int64_t l = 0; l < k; ++l)
@@ -22,8 +22,8 @@ void gemm(const Gemm& g) {
       if (g.accumulate) sum += get(ConstMat(g.c), i, j);
       sum += param(g.bias, g.bias_type, j, 0.0);
       set(g.c, i, j, sum);
-      if (!g.row_max) continue;
-      float& largest = g.row_max[i * g.row_parts + j / (n / g.row_parts)];
+      if (!g.row_absmax) continue;
+      float& largest = g.row_absmax[i * g.row_parts + j / (n / g.row_parts)];
       largest = std::max(largest, static_cast<float>(std::abs(get(ConstMat(g.c), i, j))));
     }
   }
@@ -48,7 +48,7 @@ void quantize(const Quantize& c) {
   }
 }
 
-void held_linear(const HeldLinear& c) {
+void rowwise_fp8_linear(const RowwiseFp8Linear& c) {
   for (int64_t t = 0; t < c.q.rows; ++t)
     for (int64_t r = 0; r < c.w.rows; ++r) {
       double sum = 0;
@@ -57,7 +57,7 @@ void held_linear(const HeldLinear& c) {
     }
 }
 
-void held_linear_dw(const HeldLinearDw& c) {
+void rowwise_fp8_linear_dw(const RowwiseFp8LinearDw& c) {
   for (int64_t r = 0; r < c.dz.cols; ++r)
     for (int64_t i = 0; i < c.q.cols; ++i) {
       float& dw = c.dw[r * c.q.cols + i];
@@ -67,7 +67,7 @@ void held_linear_dw(const HeldLinearDw& c) {
     }
 }
 
-void held_transpose(const HeldTranspose& c) {
+void rowwise_fp8_transpose(const RowwiseFp8Transpose& c) {
   for (int64_t i = 0; i < c.q.rows; ++i)
     for (int64_t j = 0; j < c.q.cols; ++j)
       static_cast<uint8_t*>(c.out.p)[j * c.out.ld + i] = static_cast<const uint8_t*>(c.q.p)[i * c.q.ld + j];

@@ -19,16 +19,18 @@ class ReferenceOps final : public Ops, public Decoder, public Drawer, public Var
   void quantize(const Quantize& c) override { check(c), reference::quantize(c); }
   void draw_tokens(const DrawTokens& c) override { check(c), reference::draw_tokens(c); }
   void decode(const Decode& c) override { check(c), reference::decode(c); }
-  void held_linear(const HeldLinear& c) override { check(c), reference::held_linear(c); }
-  void held_linear_dw(const HeldLinearDw& c) override { check(c), reference::held_linear_dw(c); }
-  void held_transpose(const HeldTranspose& c) override { check(c), reference::held_transpose(c); }
+  void rowwise_fp8_linear(const RowwiseFp8Linear& c) override { check(c), reference::rowwise_fp8_linear(c); }
+  void rowwise_fp8_linear_dw(const RowwiseFp8LinearDw& c) override { check(c), reference::rowwise_fp8_linear_dw(c); }
+  void rowwise_fp8_transpose(const RowwiseFp8Transpose& c) override { check(c), reference::rowwise_fp8_transpose(c); }
   void fp8_linear_dw(const Fp8LinearDw& c) override { check(c), reference::fp8_linear_dw(c); }
   void embedding(const Embedding& c) override { check(c), reference::embedding(c); }
   void embedding_grad(const EmbeddingGrad& c) override { check(c), reference::embedding_grad(c); }
   void norm(const Norm& c) override { check(c), reference::norm(c), hold(c.y, c.held); }
   void norm_grad(const NormGrad& c) override { check(c), reference::norm_grad(c), hold(c.dx, c.held); }
-  void qk_rope(const QkRope& c) override { check(c), reference::qk_rope(c); }
-  void qk_rope_grad(const QkRopeGrad& c) override { check(c), reference::qk_rope_grad(c), hold(c.dqkv, c.held); }
+  void qk_norm_rope(const QkNormRope& c) override { check(c), reference::qk_norm_rope(c); }
+  void qk_norm_rope_grad(const QkNormRopeGrad& c) override {
+    check(c), reference::qk_norm_rope_grad(c), hold(c.dqkv, c.held);
+  }
   void attention(const Attention& c) override { check(c), reference::attention(c); }
   void attention_grad(const AttentionGrad& c) override { check(c), reference::attention_grad(c); }
   void cached_attention(const CachedAttention& c) override { check(c), reference::cached_attention(c); }
@@ -90,7 +92,7 @@ class ReferenceOps final : public Ops, public Decoder, public Drawer, public Var
   void set_scratch(void*, size_t) override {}
 
  private:
-  void hold(const ConstMat& y, const HeldCopy& h) {
+  void hold(const ConstMat& y, const RowwiseFp8Copy& h) {
     if (h.q.p != nullptr) quantize({y, h.channel, h.q, h.scale});
   }
 };

@@ -7,16 +7,16 @@ namespace mxt::kernels::reference {
 
 void gemm(const Gemm&);
 void quantize(const Quantize&);
-void held_linear(const HeldLinear&);
-void held_linear_dw(const HeldLinearDw&);
-void held_transpose(const HeldTranspose&);
+void rowwise_fp8_linear(const RowwiseFp8Linear&);
+void rowwise_fp8_linear_dw(const RowwiseFp8LinearDw&);
+void rowwise_fp8_transpose(const RowwiseFp8Transpose&);
 void fp8_linear_dw(const Fp8LinearDw&);
 void embedding(const Embedding&);
 void embedding_grad(const EmbeddingGrad&);
 void norm(const Norm&);
 void norm_grad(const NormGrad&);
-void qk_rope(const QkRope&);
-void qk_rope_grad(const QkRopeGrad&);
+void qk_norm_rope(const QkNormRope&);
+void qk_norm_rope_grad(const QkNormRopeGrad&);
 void attention(const Attention&);
 void attention_grad(const AttentionGrad&);
 void cached_attention(const CachedAttention&);

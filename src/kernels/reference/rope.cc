@@ -22,7 +22,7 @@ void rotate(const R& r, int64_t t, double sign, std::vector<double>& x) {
 
 }  // namespace
 
-void qk_rope(const QkRope& r) {
+void qk_norm_rope(const QkNormRope& r) {
   const int64_t d = r.head_dim, qk = r.heads + r.kv_heads;
   std::vector<double> x(static_cast<size_t>(d));
   for (int64_t t = 0; t < r.qkv.rows; ++t) {
@@ -44,7 +44,7 @@ void qk_rope(const QkRope& r) {
 }
 
 // Turn the gradient back, then the RMSNorm gradient of each normalised head.
-void qk_rope_grad(const QkRopeGrad& r) {
+void qk_norm_rope_grad(const QkNormRopeGrad& r) {
   const int64_t d = r.head_dim, qk = r.heads + r.kv_heads;
   std::vector<double> g(static_cast<size_t>(d)), dq_w(static_cast<size_t>(d)), dk_w(static_cast<size_t>(d));
   for (int64_t t = 0; t < r.dout.rows; ++t) {

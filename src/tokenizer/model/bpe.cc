@@ -60,9 +60,9 @@ Bpe::Bpe(const ModelSpec& spec, const Vocab& vocab, bool byte_level, const std::
       return vocab.token(pairs_.merged(static_cast<uint32_t>(rank)));
     };
     for (size_t i = 0; i < spec.merges.size(); ++i) bytes += made(i).size();
-    seams_.reset(bytes);
+    cut_points_.reset(bytes);
     std::string raw;
-    for (size_t i = 0; i < spec.merges.size() && (cut_ = unspell_bytes(made(i), raw)); ++i) seams_.add(raw);
+    for (size_t i = 0; i < spec.merges.size() && (cut_ = unspell_bytes(made(i), raw)); ++i) cut_points_.add(raw);
   }
   if (ignore_merges_) {
     std::string raw;
@@ -333,7 +333,7 @@ void Bpe::cut_long(const char* text, size_t readable, const uint32_t* ends, size
   uint32_t begin = 0;
   for (size_t k = 0; k < count; begin = ends[k++])
     if (ends[k] - begin > ShortRun::kMost)
-      seams_.cut(text, begin, ends[k], readable, parts);
+      cut_points_.cut(text, begin, ends[k], readable, parts);
     else
       parts.push_back(ends[k]);
 }

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "tokenizer/model/cache.h"
+#include "tokenizer/model/cut_points.h"
 #include "tokenizer/model/pair_table.h"
-#include "tokenizer/model/seams.h"
 #include "tokenizer/model/vocab.h"
 #include "tokenizer/spec.h"
 
@@ -72,7 +72,7 @@ class Bpe {
   std::vector<uint32_t>
       byte_pair_key_;  // 256 × 256: a ShortRun's key at place 0, the first look-up of every pair of neighbours
   PairTable pairs_;
-  Seams seams_;  // where pieces may be cut: byte level, all bytes known, no whole piece looked up first
+  CutPoints cut_points_;  // where pieces may be cut: byte level, all bytes known, no whole piece looked up first
   bool cut_ = false;
   std::unordered_map<std::string, int32_t> raw_;  // ignore_merges on byte level: raw bytes → id
 };

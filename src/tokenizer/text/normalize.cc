@@ -123,7 +123,7 @@ void normalize_stretch(std::string_view s, const Form& form, Scratch& scratch) {
 // A stretch that may change reaches from the last safe character before the first unsafe one to the next safe one: safe
 // characters are starters that never join what stands before them.
 
-// NFC: a survey has found the unsafe characters (`unsafe`, as positions in a text where `in` begins at `base`).
+// NFC: a scan has found the unsafe characters (`unsafe`, as positions in a text where `in` begins at `base`).
 bool compose(std::string_view in, std::span<const size_t> unsafe, size_t base, std::string& out, OffsetMap* map) {
   const Form form = form_of(Kind::kNfc);
   const Table& table = Table::get();
@@ -235,7 +235,7 @@ bool apply_step(const NormalizerStep& step, std::string_view in, std::string& ou
     case Kind::kNfd:
     case Kind::kNfkc:
     case Kind::kNfkd: {
-      const auto s = unicode::survey(in, step.kind == Kind::kNfc);
+      const auto s = unicode::scan_text(in, step.kind == Kind::kNfc);
       if (s.ascii) return false;
       if (step.kind == Kind::kNfc) return compose(in, s.unsafe, 0, out, map);
       return unicode_form(step.kind, in, out, map);

@@ -62,7 +62,7 @@ class Normalizer {
   // The normalised text: `in` itself where nothing changes, else a view of `storage`. `in` is valid UTF-8. Where `maps`
   // is given it gets one map a changing step, first step first.
   std::string_view apply(std::string_view in, std::string& storage, std::vector<OffsetMap>* maps) const;
-  // The same where only_nfc(): `unsafe` is the survey (unicode.h) of a text in which `in` begins at `base`.
+  // The same where only_nfc(): `unsafe` is the scan (unicode.h) of a text in which `in` begins at `base`.
   std::string_view apply_nfc(std::string_view in, std::span<const size_t> unsafe, size_t base, std::string& storage,
                              std::vector<OffsetMap>* maps) const;
 

@@ -77,14 +77,14 @@ inline size_t back(std::string_view s, size_t end) {
   return end;
 }
 
-struct Survey {
+struct TextScan {
   bool valid = true;  // UTF-8; the rest only means something where it is
   bool ascii = true;
   std::vector<size_t> unsafe;  // where characters begin that NFC may change, or join to what stands before them
 };
 // One pass over the text; stops early at invalid bytes. Unsafe characters are looked for where `nfc` is true.
-Survey survey(std::string_view s, bool nfc);
+TextScan scan_text(std::string_view s, bool nfc);
 // The same in plain loops: where there are no vector instructions, and the tests' oracle.
-Survey survey_plain(std::string_view s, bool nfc);
+TextScan scan_text_plain(std::string_view s, bool nfc);
 
 }  // namespace mxt::tokenizer::unicode

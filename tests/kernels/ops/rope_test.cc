@@ -51,7 +51,7 @@ TEST_P(RopeOps, TurnsHeadsAndCopiesValues) {
         const int64_t width = (h.heads + 2 * h.kv_heads) * h.head_dim;
         check_op(GetParam(),
                  [&](Trial& r) {
-                   QkRope op;
+                   QkNormRope op;
                    common(r, op, h, type, norm);
                    if (in_place) {
                      op.out = r.inout("out", h.tokens, width, type, 1);
@@ -61,7 +61,7 @@ TEST_P(RopeOps, TurnsHeadsAndCopiesValues) {
                      op.out = r.output("out", h.tokens, width, type);
                    }
                    if (norm) op.rstd = r.output_floats("rstd", h.tokens * (h.heads + h.kv_heads));
-                   r.ops().qk_rope(op);
+                   r.ops().qk_norm_rope(op);
                  },
                  {1e-5, 2e-6});
       }
@@ -77,7 +77,7 @@ TEST_P(RopeOps, GradientTurnsBack) {
         const int64_t width = (h.heads + 2 * h.kv_heads) * h.head_dim;
         check_op(GetParam(),
                  [&](Trial& r) {
-                   QkRopeGrad op;
+                   QkNormRopeGrad op;
                    common(r, op, h, DType::kBF16, norm);
                    op.accumulate = accumulate;
                    if (norm) {
@@ -94,7 +94,7 @@ TEST_P(RopeOps, GradientTurnsBack) {
                      op.dout = r.input(h.tokens, width, type, 2);
                      op.dqkv = r.output("dqkv", h.tokens, width, type);
                    }
-                   r.ops().qk_rope_grad(op);
+                   r.ops().qk_norm_rope_grad(op);
                  },
                  {1e-5, 3e-5});
       }
@@ -103,13 +103,13 @@ TEST_P(RopeOps, GradientTurnsBack) {
 TEST_P(RopeOps, OnlyQueriesMayBeNormalised) {
   const Heads h{9, 4, 2, 16, 16};
   check_op(GetParam(), [&](Trial& r) {
-    QkRope op;
+    QkNormRope op;
     common(r, op, h, DType::kF32, true);
     op.k_w = nullptr;
     op.qkv = r.input(h.tokens, 8 * 16, DType::kF32, 1);
     op.out = r.output("out", h.tokens, 8 * 16, DType::kF32);
     op.rstd = r.output_floats("rstd", h.tokens * 6);
-    r.ops().qk_rope(op);
+    r.ops().qk_norm_rope(op);
   });
 }
 

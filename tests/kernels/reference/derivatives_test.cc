@@ -74,19 +74,19 @@ TEST(Derivative, RopeWithAndWithoutNorm) {
       if (norm) r.q_w = q_w.data(), r.k_w = k_w.data();
       r.qkv = mat(x, kTokens);
     };
-    QkRope r;
+    QkNormRope r;
     common(r);
     r.out = mat(out, kTokens);
     auto loss = [&] {
-      reference::qk_rope(r);
+      reference::qk_norm_rope(r);
       return dot(out, dout);
     };
     loss();
-    QkRopeGrad g;
+    QkNormRopeGrad g;
     common(g);
     g.dout = mat(dout, kTokens), g.dqkv = mat(dx, kTokens), g.accumulate = false;
     if (norm) g.dq_w = dq_w.data(), g.dk_w = dk_w.data();
-    reference::qk_rope_grad(g);
+    reference::qk_norm_rope_grad(g);
     expect_gradient("dqkv", x, dx, loss);
     if (norm) expect_gradient("dq_w", q_w, doubles(dq_w), loss);
     if (norm) expect_gradient("dk_w", k_w, doubles(dk_w), loss);

@@ -78,11 +78,11 @@ TEST(Formula, RopeTurnsPairsAcrossTheTwoHalves) {
   const std::vector<float> cos{1, 1, 0, -1}, sin{0, 0, 1, 0};  // position 1: a quarter turn, a half turn
   const std::vector<int32_t> positions{1};
   std::vector<float> x{1, 2, 3, 4, 9, /*k*/ 5, 6, 7, 8, 9, /*v*/ 1, 2, 3, 4, 5};
-  QkRope r;
+  QkNormRope r;
   r.qkv = f32(std::as_const(x), 1), r.out = f32(x, 1);
   r.heads = r.kv_heads = 1, r.head_dim = 5, r.rotary = 4;
   r.positions = positions.data(), r.cos = cos.data(), r.sin = sin.data();
-  reference::qk_rope(r);
+  reference::qk_norm_rope(r);
   EXPECT_EQ(x, (std::vector<float>{-3, -2, 1, -4, 9, -7, -6, 5, -8, 9, 1, 2, 3, 4, 5}));
 }
 

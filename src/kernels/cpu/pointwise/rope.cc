@@ -40,7 +40,7 @@ void turn_head(const T* x, Out* out, int64_t head_dim, int64_t rotary, const flo
 }
 
 template <typename T>
-void rope_rows_of(const QkRope& r, int64_t begin, int64_t end, const float* q_w, const float* k_w) {
+void rope_rows_of(const QkNormRope& r, int64_t begin, int64_t end, const float* q_w, const float* k_w) {
   const int64_t d = r.head_dim, qk = r.heads + r.kv_heads, half = r.rotary / 2;
   for (int64_t t = begin; t < end; ++t) {
     const T* x = static_cast<const T*>(r.qkv.p) + t * r.qkv.ld;
@@ -64,7 +64,7 @@ void rope_rows_of(const QkRope& r, int64_t begin, int64_t end, const float* q_w,
   }
 }
 
-void rope_rows(const QkRope& r, int64_t begin, int64_t end, const float* q_w, const float* k_w) {
+void rope_rows(const QkNormRope& r, int64_t begin, int64_t end, const float* q_w, const float* k_w) {
   r.qkv.type == DType::kF32 ? rope_rows_of<float>(r, begin, end, q_w, k_w)
                             : rope_rows_of<uint16_t>(r, begin, end, q_w, k_w);
 }
@@ -86,8 +86,8 @@ void norm_back(const T* x, const float* g, T* dx, int64_t d, float rstd, const f
 }
 
 template <typename T>
-void rope_grad_rows_of(const QkRopeGrad& r, int64_t begin, int64_t end, const float* q_w, const float* k_w, float* dq_w,
-                       float* dk_w, float* head) {
+void rope_grad_rows_of(const QkNormRopeGrad& r, int64_t begin, int64_t end, const float* q_w, const float* k_w,
+                       float* dq_w, float* dk_w, float* head) {
   const int64_t d = r.head_dim, qk = r.heads + r.kv_heads, half = r.rotary / 2;
   for (int64_t t = begin; t < end; ++t) {
     const T* x = q_w || k_w ? static_cast<const T*>(r.qkv.p) + t * r.qkv.ld : nullptr;
@@ -108,8 +108,8 @@ void rope_grad_rows_of(const QkRopeGrad& r, int64_t begin, int64_t end, const fl
   }
 }
 
-void rope_grad_rows(const QkRopeGrad& r, int64_t begin, int64_t end, const float* q_w, const float* k_w, float* dq_w,
-                    float* dk_w, float* head) {
+void rope_grad_rows(const QkNormRopeGrad& r, int64_t begin, int64_t end, const float* q_w, const float* k_w,
+                    float* dq_w, float* dk_w, float* head) {
   r.dout.type == DType::kF32 ? rope_grad_rows_of<float>(r, begin, end, q_w, k_w, dq_w, dk_w, head)
                              : rope_grad_rows_of<uint16_t>(r, begin, end, q_w, k_w, dq_w, dk_w, head);
 }
@@ -136,7 +136,7 @@ void add_partial(float* out, const float* partial, int64_t pieces, int64_t strid
 
 }  // namespace
 
-void qk_rope(const QkRope& r) {
+void qk_norm_rope(const QkNormRope& r) {
   MXT_ASSERT(r.qkv.type != DType::kF64);
   const float* q_w = r.q_w ? as_floats(r.q_w, r.wtype, r.head_dim, 1.0f, Slot::kWeight) : nullptr;
   const float* k_w = r.k_w ? as_floats(r.k_w, r.wtype, r.head_dim, 1.0f, Slot::kBias) : nullptr;
@@ -145,7 +145,7 @@ void qk_rope(const QkRope& r) {
                [&](int64_t begin, int64_t end) { kernel(r, begin, end, q_w, k_w); });
 }
 
-void qk_rope_grad(const QkRopeGrad& r) {
+void qk_norm_rope_grad(const QkNormRopeGrad& r) {
   MXT_ASSERT(r.dout.type != DType::kF64);
   const int64_t d = r.head_dim;
   const float* q_w = r.q_w ? as_floats(r.q_w, r.wtype, d, 1.0f, Slot::kWeight) : nullptr;

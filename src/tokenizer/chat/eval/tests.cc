@@ -54,7 +54,7 @@ bool letter_case(Interp& in, const Value& v, const Args& args) {
   return is_all_case(to_str(in.machine(), v)->text, upper);
 }
 
-bool same_as(Interp& in, const Value& v, const Args& args) {
+bool alias_of(Interp& in, const Value& v, const Args& args) {
   Bound b(in.machine(), "sameas", args, {"other"}, 1);
   return identical(v, b[0]);
 }
@@ -111,7 +111,7 @@ constexpr std::pair<std::string_view, TestFn> kTests[] = {
     {"sequence", plain<sequence>},
     {"iterable", plain<can_iterate>},
     {"callable", plain<callable>},
-    {"sameas", same_as},
+    {"sameas", alias_of},
     {"escaped", plain<escaped>},
     {"in", in_test},
     {"==", equal_test<true>},

@@ -13,11 +13,11 @@
 
 namespace mxt::app {
 
-class Trial {
+class Playground {
  public:
-  explicit Trial(std::string scratch) : scratch_(std::move(scratch)) {}
-  ~Trial() { stop(); }
-  Trial(const Trial&) = delete;
+  explicit Playground(std::string scratch) : scratch_(std::move(scratch)) {}
+  ~Playground() { stop(); }
+  Playground(const Playground&) = delete;
 
   // Ends the one before. `base` may be "" (the run began with random weights). An adapter and its base share a process.
   void start(const std::string& run, const std::string& base, const std::string& checkpoint);

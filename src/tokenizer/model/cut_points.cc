@@ -1,4 +1,4 @@
-#include "tokenizer/model/seams.h"
+#include "tokenizer/model/cut_points.h"
 
 #include <algorithm>
 #include <array>
@@ -12,7 +12,7 @@ size_t byte(const char* p) { return static_cast<unsigned char>(*p); }
 
 }  // namespace
 
-uint64_t Seams::bit(uint64_t window, size_t c) const {
+uint64_t CutPoints::bit(uint64_t window, size_t c) const {
   static constexpr auto kMasks = [] {
     std::array<uint64_t, kClasses> m{};
     for (size_t left = 1; left <= kReach; ++left)
@@ -23,14 +23,14 @@ uint64_t Seams::bit(uint64_t window, size_t c) const {
   return ((window & kMasks[c]) << 16 | c) * 0x9E3779B97F4A7C15ull >> shift_;
 }
 
-void Seams::reset(size_t bytes) {
+void CutPoints::reset(size_t bytes) {
   const size_t bits = std::bit_ceil(std::max<size_t>(64, 4 * bytes));
   classes_.assign(size_t{1} << 16, 0);
   known_.assign(bits / 64, 0);
   shift_ = 64 - std::countr_zero(bits);
 }
 
-void Seams::add(std::string_view t) {
+void CutPoints::add(std::string_view t) {
   for (size_t i = 1; i < t.size(); ++i) {
     const size_t left = std::min(i, kReach), right = std::min(t.size() - i, kReach), c = class_of(left, right);
     uint64_t window = 0;
@@ -41,7 +41,8 @@ void Seams::add(std::string_view t) {
   }
 }
 
-void Seams::cut(const char* text, uint32_t begin, uint32_t end, size_t readable, std::vector<uint32_t>& ends) const {
+void CutPoints::cut(const char* text, uint32_t begin, uint32_t end, size_t readable,
+                    std::vector<uint32_t>& ends) const {
   // Which neighbourhoods have room between the last seam and the end.
   static constexpr auto kRoom = [] {
     std::array<std::array<uint16_t, kReach + 1>, kReach + 1> room{};

@@ -8,7 +8,7 @@
 
 namespace mxt::kernels::cuda {
 
-bool held_gemm_covers(const Gemm& g);
-void held_gemm(cudaStream_t stream, const Gemm& g);
+bool rowwise_fp8_gemm_covers(const Gemm& g);
+void rowwise_fp8_gemm(cudaStream_t stream, const Gemm& g);
 
 }  // namespace mxt::kernels::cuda

@@ -1,4 +1,4 @@
-#include "trial.h"
+#include "playground.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -54,7 +54,7 @@ bool answers(int port) {
 
 }  // namespace
 
-void Trial::start(const std::string& run, const std::string& base, const std::string& checkpoint) {
+void Playground::start(const std::string& run, const std::string& base, const std::string& checkpoint) {
   std::lock_guard lock(mutex_);
   stop_locked();
   key_.clear();
@@ -80,7 +80,7 @@ void Trial::start(const std::string& run, const std::string& base, const std::st
   }
 }
 
-void Trial::spawn(const std::vector<std::string>& arguments, std::vector<std::string> models) {
+void Playground::spawn(const std::vector<std::string>& arguments, std::vector<std::string> models) {
   Server s;
   s.port = free_port();
   s.models = std::move(models);
@@ -122,7 +122,7 @@ void Trial::spawn(const std::vector<std::string>& arguments, std::vector<std::st
   servers_.push_back(std::move(s));
 }
 
-std::string Trial::failure_of(Server& s) {
+std::string Playground::failure_of(Server& s) {
   int status = 0;
   if (::waitpid(s.pid, &status, WNOHANG) != s.pid) return "";
   s.pid = 0;
@@ -132,7 +132,7 @@ std::string Trial::failure_of(Server& s) {
   return last.empty() ? "the server of the models ended" : last;
 }
 
-OrderedJson Trial::describe() {
+OrderedJson Playground::describe() {
   std::lock_guard lock(mutex_);
   OrderedJson models = OrderedJson::array();
   bool ready = true;
@@ -150,7 +150,7 @@ OrderedJson Trial::describe() {
   return {{"run", run_}, {"state", state}, {"models", std::move(models)}, {"message", failed_}};
 }
 
-std::string Trial::address(const std::string& model, std::string& api_key) {
+std::string Playground::address(const std::string& model, std::string& api_key) {
   std::lock_guard lock(mutex_);
   for (const Server& s : servers_)
     if (std::find(s.models.begin(), s.models.end(), model) != s.models.end()) {
@@ -160,14 +160,14 @@ std::string Trial::address(const std::string& model, std::string& api_key) {
   serve::refuse_status(409, "invalid_request_error", "no_trial", "no run's models are loaded for trying");
 }
 
-void Trial::stop() {
+void Playground::stop() {
   std::lock_guard lock(mutex_);
   stop_locked();
   run_.clear();
   failed_.clear();
 }
 
-void Trial::stop_locked() {
+void Playground::stop_locked() {
   for (const Server& s : servers_)
     if (s.pid > 0) ::kill(s.pid, SIGTERM);
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);

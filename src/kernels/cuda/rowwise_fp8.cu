@@ -3,9 +3,9 @@
 // and take tile after tile, so that the copies for the next one run while this one is stored.
 #include <algorithm>
 
-#include "kernels/cuda/boxes.h"
-#include "kernels/cuda/held.h"
 #include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/rowwise_fp8.h"
+#include "kernels/cuda/tensor_map.h"
 #include "kernels/gpu/gpu.h"
 
 namespace mxt::kernels::cuda {
@@ -29,7 +29,7 @@ constexpr int kLeastGroup = 8;
 
 struct HeldArgs {
   const float *a_scale, *b_scale;  // null: 1
-  unsigned* row_max;               // the bits of floats that are not negative, which order as the floats do; or null
+  unsigned* row_absmax;            // the bits of floats that are not negative, which order as the floats do; or null
   int row_parts, part_columns;     // of tiles
   int m, n, steps, tail_steps;     // stages of E4M3; of the tail, 64 terms each
   int tail_products;               // of 16 terms
@@ -40,7 +40,7 @@ struct HeldShared {
   unsigned char a[kStages][kLeftBytes], b[kStages][kRightBytes];
   unsigned char out[8][2][kOutBytes];  // of each warp
   float b_scale[2][kCols];             // of each warpgroup
-  Gate full[kStages], empty[kStages];
+  Mbarrier full[kStages], empty[kStages];
 };
 
 struct Place {
@@ -81,8 +81,8 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     gates_ready();
   }
   sync_cluster();
-  next_may_start();
-  previous_done();
+  allow_next_grid();
+  wait_for_previous_grid();
   Ring ring;
   if (group == 0) {
     give_registers<24>();
@@ -199,15 +199,16 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
         }
       }
       // After the copies: their fence would wait for these to arrive.
-      if (a.row_max != nullptr) {
+      if (a.row_absmax != nullptr) {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           largest[r] = larger_size(largest[r], shuffle_xor(largest[r], 1));
           largest[r] = larger_size(largest[r], shuffle_xor(largest[r], 2));
           largest[r] = larger_size(largest[r], largest[r] >> 16);
           if (lane % 4 == 0 && row + my_row + r * 8 < a.m)
-            atomicMax(a.row_max + static_cast<int64_t>(row + my_row + r * 8) * a.row_parts + at.column / a.part_columns,
-                      largest[r] << 16);
+            atomicMax(
+                a.row_absmax + static_cast<int64_t>(row + my_row + r * 8) * a.row_parts + at.column / a.part_columns,
+                largest[r] << 16);
         }
       }
     }
@@ -218,7 +219,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
 
 }  // namespace
 
-bool held_gemm_covers(const Gemm& g) {
+bool rowwise_fp8_gemm_covers(const Gemm& g) {
   if (!device::card().warpgroups) return false;
   const bool tail = g.tail_a.cols > 0;
   return g.a.type == DType::kF8E4M3 && g.c.type == DType::kBF16 && !g.accumulate && g.bias == nullptr &&
@@ -227,11 +228,11 @@ bool held_gemm_covers(const Gemm& g) {
          (!tail || (g.tail_a.type == DType::kBF16 && even_rows(g.tail_a) && even_rows(g.tail_b)));
 }
 
-void held_gemm(cudaStream_t stream, const Gemm& g) {
+void rowwise_fp8_gemm(cudaStream_t stream, const Gemm& g) {
   if (g.c.rows == 0 || g.c.cols == 0) return;
   const bool tail = g.tail_a.cols > 0, down = tail && !g.tail_trans_b;
   HeldArgs a{};
-  a.a_scale = g.a_scale, a.b_scale = g.b_scale, a.row_max = reinterpret_cast<unsigned*>(g.row_max);
+  a.a_scale = g.a_scale, a.b_scale = g.b_scale, a.row_absmax = reinterpret_cast<unsigned*>(g.row_absmax);
   a.row_parts = g.row_parts, a.part_columns = static_cast<int>(ceil_div(g.c.cols / g.row_parts, kCols));
   a.m = static_cast<int>(g.c.rows), a.n = static_cast<int>(g.c.cols);
   a.steps = static_cast<int>(ceil_div(g.a.cols, 128)), a.tail_steps = static_cast<int>(ceil_div(g.tail_a.cols, 64)),
@@ -246,14 +247,14 @@ void held_gemm(cudaStream_t stream, const Gemm& g) {
   require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(sizeof(HeldShared))) == cudaSuccess,
           "products of E4M3 need 227 KB of shared memory");
-  if (g.row_max != nullptr)
-    require(cudaMemsetAsync(g.row_max, 0, static_cast<size_t>(g.c.rows * g.row_parts) * sizeof(float), stream) ==
+  if (g.row_absmax != nullptr)
+    require(cudaMemsetAsync(g.row_absmax, 0, static_cast<size_t>(g.c.rows * g.row_parts) * sizeof(float), stream) ==
                 cudaSuccess,
-            "row_max could not be cleared");
+            "row_absmax could not be cleared");
   const int64_t clusters = std::min<int64_t>(static_cast<int64_t>(a.pairs) * a.columns, kClusters);
-  launch_early(kernel, dim3(static_cast<unsigned>(kCluster * clusters)), dim3(kThreads), sizeof(HeldShared), stream, a,
-               left, right, tail_left, tail_right, out);
-  check_launch("held_gemm");
+  launch_dependent(kernel, dim3(static_cast<unsigned>(kCluster * clusters)), dim3(kThreads), sizeof(HeldShared), stream,
+                   a, left, right, tail_left, tail_right, out);
+  check_launch("rowwise_fp8_gemm");
 }
 
 }  // namespace mxt::kernels::cuda

@@ -1,6 +1,6 @@
-// Products of adapters with rows held in E4M3 (HeldLinear and HeldLinearDw of api.h). Half the bytes of bf16 rows, and
-// at these ranks a product costs just what reading the rows does. E4M3 becomes bf16 in registers, exactly; a row's
-// scale, a power of two, multiplies the row's sums, or the row of dz, exactly again.
+// Products of adapters with rows held in E4M3 (RowwiseFp8Linear and RowwiseFp8LinearDw of api.h). Half the bytes of
+// bf16 rows, and at these ranks a product costs just what reading the rows does. E4M3 becomes bf16 in registers,
+// exactly; a row's scale, a power of two, multiplies the row's sums, or the row of dz, exactly again.
 #include <algorithm>
 
 #include "kernels/cuda/lora.h"
@@ -31,14 +31,14 @@ struct LinearArgs {
 // which k a product takes first does not matter as long as both sides agree. The warps' sums are added in order.
 constexpr int kLinearRows = 64;
 template <int Tiles>  // of 8 ranks
-__global__ void __launch_bounds__(kThreads, 1) held_linear_kernel(const __grid_constant__ LinearArgs a) {
+__global__ void __launch_bounds__(kThreads, 1) rowwise_fp8_linear_kernel(const __grid_constant__ LinearArgs a) {
   extern __shared__ float sums[];  // [warps][64][ranks]
   constexpr int kRanks = Tiles * 8, kSteps = 2;
-  next_may_start();
+  allow_next_grid();
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int row0 = static_cast<int>(blockIdx.x) * kLinearRows, g = lane / 4, t = lane % 4;
   float z[4][Tiles][4] = {};
-  previous_done();
+  wait_for_previous_grid();
   auto rows_at = [&](int k, uint4(&x)[8]) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -119,7 +119,7 @@ struct DwArgs {
 // The groups' sums are added in order, and so are the ranges' by a second kernel.
 constexpr int kDwCols = 256, kDwThreads = 512;
 template <int Tiles, int Bytes>  // of 16 ranks; 8 or 4
-__global__ void __launch_bounds__(kDwThreads, 1) held_linear_dw_kernel(const __grid_constant__ DwArgs a) {
+__global__ void __launch_bounds__(kDwThreads, 1) rowwise_fp8_linear_dw_kernel(const __grid_constant__ DwArgs a) {
   constexpr int kRanks = Tiles * 16, kRowBytes = kRanks * 2 + 16;  // 16: rows of a matrix begin in different banks
   constexpr int kColumns = Bytes * 8, kAcross = kDwCols / kColumns, kGroups = kDwThreads / 32 / kAcross;
   constexpr int kWords = Bytes / 4, kAhead = 3;
@@ -228,8 +228,8 @@ __global__ void __launch_bounds__(kDwThreads, 1) held_linear_dw_kernel(const __g
 
 // Any type and shape: a warp a result.
 template <typename T>
-__global__ void held_linear_any(const uint8_t* q, int64_t ldq, const float* scale, const T* w, int64_t ldw, T* z,
-                                int64_t ldz, int64_t cols) {
+__global__ void rowwise_fp8_linear_any(const uint8_t* q, int64_t ldq, const float* scale, const T* w, int64_t ldw, T* z,
+                                       int64_t ldz, int64_t cols) {
   const int64_t row = blockIdx.x, rank = blockIdx.y;
   float sum = 0;
   for (int64_t k = threadIdx.x; k < cols; k += 32) sum += from_e4m3(q[row * ldq + k]) * to_float(w[rank * ldw + k]);
@@ -238,8 +238,8 @@ __global__ void held_linear_any(const uint8_t* q, int64_t ldq, const float* scal
 }
 // A thread a result.
 template <typename T>
-__global__ void held_linear_dw_any(const T* dz, int64_t lddz, const uint8_t* q, int64_t ldq, const float* scale,
-                                   float* dw, int64_t rows, int64_t cols, bool accumulate) {
+__global__ void rowwise_fp8_linear_dw_any(const T* dz, int64_t lddz, const uint8_t* q, int64_t ldq, const float* scale,
+                                          float* dw, int64_t rows, int64_t cols, bool accumulate) {
   const int64_t k = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x, rank = blockIdx.y;
   if (k >= cols) return;
   float sum = accumulate ? dw[rank * cols + k] : 0.0f;
@@ -255,15 +255,15 @@ int64_t ranks_at_once(int64_t left) { return std::min(left, kMostRanks); }
 int64_t dw_shared() { return static_cast<int64_t>(std::min(size_t{192} << 10, device::card().shared)); }
 
 // Whole waves over the multiprocessors, rows that fit into shared memory.
-int64_t dw_rows_of_block(const HeldLinearDw& c, int64_t rows, int64_t ranks) {
+int64_t dw_rows_of_block(const RowwiseFp8LinearDw& c, int64_t rows, int64_t ranks) {
   const int64_t slices = ceil_div(c.q.cols, kDwCols), splits = std::max<int64_t>(1, kProcessors / slices);
   return std::min(dw_shared() / (ranks * 2 + 16) / 32, ceil_div(ceil_div(rows, splits), 32)) * 32;
 }
-bool linear_fast(const HeldLinear& c) {
+bool linear_fast(const RowwiseFp8Linear& c) {
   return c.w.type == DType::kBF16 && c.w.rows % kRank == 0 && c.q.cols % 64 == 0 && even_rows(c.q) && even_rows(c.w) &&
          c.z.ld % 2 == 0 && c.q.rows < (1 << 30);
 }
-bool dw_fast(const HeldLinearDw& c) {
+bool dw_fast(const RowwiseFp8LinearDw& c) {
   return c.dz.type == DType::kBF16 && c.dz.cols % kRank == 0 && even_rows(c.dz) && even_rows(c.q) &&
          c.q.cols % 8 == 0 && wide(c.dw) && c.q.rows > 0 && kMostRows * c.q.ld < (int64_t{1} << 32);
 }
@@ -275,7 +275,7 @@ void allow_shared(K kernel, size_t bytes) {
       "an adapter's product needs more shared memory than the card has");
 }
 
-void linear_of(cudaStream_t stream, const HeldLinear& c, int64_t first, int64_t ranks) {
+void linear_of(cudaStream_t stream, const RowwiseFp8Linear& c, int64_t first, int64_t ranks) {
   const LinearArgs a{static_cast<const uint8_t*>(c.q.p),
                      c.scale,
                      static_cast<const bf16*>(c.w.p) + first * c.w.ld,
@@ -285,13 +285,16 @@ void linear_of(cudaStream_t stream, const HeldLinear& c, int64_t first, int64_t 
                      c.z.ld,
                      static_cast<int>(c.q.rows),
                      static_cast<int>(c.q.cols)};
-  const auto kernel = ranks == 16 ? held_linear_kernel<2> : ranks == 32 ? held_linear_kernel<4> : held_linear_kernel<6>;
+  const auto kernel = ranks == 16   ? rowwise_fp8_linear_kernel<2>
+                      : ranks == 32 ? rowwise_fp8_linear_kernel<4>
+                                    : rowwise_fp8_linear_kernel<6>;
   const size_t bytes = static_cast<size_t>(kLinearWarps * kLinearRows * ranks) * sizeof(float);
   allow_shared(kernel, bytes);
-  launch_early(kernel, dim3(static_cast<unsigned>(ceil_div(c.q.rows, kLinearRows))), dim3(kThreads), bytes, stream, a);
+  launch_dependent(kernel, dim3(static_cast<unsigned>(ceil_div(c.q.rows, kLinearRows))), dim3(kThreads), bytes, stream,
+                   a);
 }
 
-void dw_of(cudaStream_t stream, const HeldLinearDw& c, int64_t row, int64_t first, int64_t ranks, float* parts) {
+void dw_of(cudaStream_t stream, const RowwiseFp8LinearDw& c, int64_t row, int64_t first, int64_t ranks, float* parts) {
   const int64_t all = std::min(c.q.rows - row, kMostRows), rows = dw_rows_of_block(c, all, ranks),
                 splits = ceil_div(all, rows);
   const DwArgs a{static_cast<const bf16*>(c.dz.p) + row * c.dz.ld + first,
@@ -303,16 +306,16 @@ void dw_of(cudaStream_t stream, const HeldLinearDw& c, int64_t row, int64_t firs
                  static_cast<uint32_t>(c.q.ld),
                  static_cast<int>(all),
                  static_cast<int>(rows)};
-  const auto kernel = ranks == 16   ? held_linear_dw_kernel<1, 8>
-                      : ranks == 32 ? held_linear_dw_kernel<2, 8>
-                                    : held_linear_dw_kernel<3, 4>;
+  const auto kernel = ranks == 16   ? rowwise_fp8_linear_dw_kernel<1, 8>
+                      : ranks == 32 ? rowwise_fp8_linear_dw_kernel<2, 8>
+                                    : rowwise_fp8_linear_dw_kernel<3, 4>;
   const int64_t groups = ranks == 48 ? 2 : 4;
   const size_t bytes = std::max(static_cast<size_t>(rows * (ranks * 2 + 16)),
                                 static_cast<size_t>((groups - 1) * ranks * kDwCols) * sizeof(float));
   allow_shared(kernel, bytes);
   kernel<<<dim3(static_cast<unsigned>(ceil_div(c.q.cols, kDwCols)), static_cast<unsigned>(splits)), kDwThreads, bytes,
            stream>>>(a);
-  check_launch("held_linear_dw");
+  check_launch("rowwise_fp8_linear_dw");
   SumArgs sum{};
   sum.da_parts = parts, sum.da = c.dw + first * c.q.cols, sum.n_da = ranks * c.q.cols / kRank;
   sum.splits = static_cast<int32_t>(splits), sum.accumulate_da = c.accumulate || row > 0;
@@ -321,7 +324,7 @@ void dw_of(cudaStream_t stream, const HeldLinearDw& c, int64_t row, int64_t firs
 
 }  // namespace
 
-void held_linear(cudaStream_t stream, const HeldLinear& c) {
+void rowwise_fp8_linear(cudaStream_t stream, const RowwiseFp8Linear& c) {
   if (c.q.rows == 0) return;
   const int64_t ranks = c.w.rows;
   const auto* q = static_cast<const uint8_t*>(c.q.p);
@@ -329,21 +332,21 @@ void held_linear(cudaStream_t stream, const HeldLinear& c) {
   if (linear_fast(c))
     for (int64_t r = 0; r < ranks; r += kMostRanks) linear_of(stream, c, r, ranks_at_once(ranks - r));
   else if (c.w.type == DType::kBF16)
-    held_linear_any<<<grid, 32, 0, stream>>>(q, c.q.ld, c.scale, static_cast<const bf16*>(c.w.p), c.w.ld,
-                                             static_cast<bf16*>(c.z.p), c.z.ld, c.q.cols);
+    rowwise_fp8_linear_any<<<grid, 32, 0, stream>>>(q, c.q.ld, c.scale, static_cast<const bf16*>(c.w.p), c.w.ld,
+                                                    static_cast<bf16*>(c.z.p), c.z.ld, c.q.cols);
   else
-    held_linear_any<<<grid, 32, 0, stream>>>(q, c.q.ld, c.scale, static_cast<const float*>(c.w.p), c.w.ld,
-                                             static_cast<float*>(c.z.p), c.z.ld, c.q.cols);
-  check_launch("held_linear");
+    rowwise_fp8_linear_any<<<grid, 32, 0, stream>>>(q, c.q.ld, c.scale, static_cast<const float*>(c.w.p), c.w.ld,
+                                                    static_cast<float*>(c.z.p), c.z.ld, c.q.cols);
+  check_launch("rowwise_fp8_linear");
 }
 
-size_t held_linear_dw_scratch(const HeldLinearDw& c) {
+size_t rowwise_fp8_linear_dw_scratch(const RowwiseFp8LinearDw& c) {
   if (!dw_fast(c)) return 0;
   const int64_t ranks = ranks_at_once(c.dz.cols), rows = std::min(c.q.rows, kMostRows);  // of fewer not more parts
   return static_cast<size_t>(ceil_div(rows, dw_rows_of_block(c, rows, ranks)) * ranks * c.q.cols) * sizeof(float);
 }
 
-void held_linear_dw(cudaStream_t stream, const HeldLinearDw& c, void* scratch) {
+void rowwise_fp8_linear_dw(cudaStream_t stream, const RowwiseFp8LinearDw& c, void* scratch) {
   const int64_t ranks = c.dz.cols;
   const auto* q = static_cast<const uint8_t*>(c.q.p);
   if (dw_fast(c)) {
@@ -354,12 +357,12 @@ void held_linear_dw(cudaStream_t stream, const HeldLinearDw& c, void* scratch) {
   }
   const dim3 grid(static_cast<unsigned>(ceil_div(c.q.cols, 128)), static_cast<unsigned>(ranks));
   if (c.dz.type == DType::kBF16)
-    held_linear_dw_any<<<grid, 128, 0, stream>>>(static_cast<const bf16*>(c.dz.p), c.dz.ld, q, c.q.ld, c.scale, c.dw,
-                                                 c.q.rows, c.q.cols, c.accumulate);
+    rowwise_fp8_linear_dw_any<<<grid, 128, 0, stream>>>(static_cast<const bf16*>(c.dz.p), c.dz.ld, q, c.q.ld, c.scale,
+                                                        c.dw, c.q.rows, c.q.cols, c.accumulate);
   else
-    held_linear_dw_any<<<grid, 128, 0, stream>>>(static_cast<const float*>(c.dz.p), c.dz.ld, q, c.q.ld, c.scale, c.dw,
-                                                 c.q.rows, c.q.cols, c.accumulate);
-  check_launch("held_linear_dw");
+    rowwise_fp8_linear_dw_any<<<grid, 128, 0, stream>>>(static_cast<const float*>(c.dz.p), c.dz.ld, q, c.q.ld, c.scale,
+                                                        c.dw, c.q.rows, c.q.cols, c.accumulate);
+  check_launch("rowwise_fp8_linear_dw");
 }
 
 }  // namespace mxt::kernels::cuda

@@ -1,20 +1,20 @@
-#include "autotune/clock.h"
+#include "autotune/device_timer.h"
 
 namespace mxt::autotune {
 
-Clock::Clock(kernels::Ops& ops, StopFlag stop) : device_(ops.device()), stop_(stop) {
+DeviceTimer::DeviceTimer(kernels::Ops& ops, StopFlag stop) : device_(ops.device()), stop_(stop) {
   if (!device_) return;
   from_ = device_->make_mark();
   to_ = device_->make_mark();
 }
 
-Clock::~Clock() {
+DeviceTimer::~DeviceTimer() {
   if (!device_) return;
   device_->release_mark(from_);
   device_->release_mark(to_);
 }
 
-void Clock::start() {
+void DeviceTimer::start() {
   check_stop(stop_);
   if (device_)
     device_->mark(from_);
@@ -22,7 +22,7 @@ void Clock::start() {
     begin_ = std::chrono::steady_clock::now();
 }
 
-double Clock::stop() {
+double DeviceTimer::stop() {
   if (!device_) return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin_).count();
   device_->mark(to_);
   return device_->elapsed_us(from_, to_);

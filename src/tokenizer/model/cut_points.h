@@ -13,7 +13,7 @@
 
 namespace mxt::tokenizer {
 
-class Seams {
+class CutPoints {
  public:
   // Forgets all; `bytes`: of all tokens that will be added, about.
   void reset(size_t bytes);

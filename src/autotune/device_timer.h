@@ -10,12 +10,12 @@
 
 namespace mxt::autotune {
 
-class Clock {
+class DeviceTimer {
  public:
   // kInterrupted before work is timed once `stop` is set.
-  explicit Clock(kernels::Ops& ops, StopFlag stop = nullptr);
-  ~Clock();
-  Clock(const Clock&) = delete;
+  explicit DeviceTimer(kernels::Ops& ops, StopFlag stop = nullptr);
+  ~DeviceTimer();
+  DeviceTimer(const DeviceTimer&) = delete;
   // µs from before `work` is queued until the device has finished it.
   template <typename F>
   double us(F&& work) {

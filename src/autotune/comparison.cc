@@ -1,4 +1,4 @@
-#include "autotune/question.h"
+#include "autotune/comparison.h"
 
 #include <algorithm>
 #include <numeric>
@@ -13,14 +13,14 @@ double sum(const Parts& p) { return std::accumulate(p.begin(), p.end(), 0.0); }
 
 }  // namespace
 
-Parts Question::timed(size_t i) {
+Parts Comparison::timed(size_t i) {
   const double begin = Deadline::now();
   Parts p = sample_(i);
   longest_[i] = std::max(longest_[i], (Deadline::now() - begin) * 1e6);
   return p;
 }
 
-bool Question::warm() {
+bool Comparison::warm() {
   warm_.resize(names_.size());
   for (size_t i = 0; i < names_.size(); ++i) {
     try {
@@ -34,7 +34,7 @@ bool Question::warm() {
   return !out_[0];
 }
 
-void Question::round() {
+void Comparison::round() {
   const size_t n = names_.size();
   for (size_t k = 0; k < n; ++k) {
     const size_t i = rounds_ % 2 == 0 ? k : n - 1 - k;
@@ -43,7 +43,7 @@ void Question::round() {
   ++rounds_;
 }
 
-void Question::give_up_hopeless() {
+void Comparison::give_up_hopeless() {
   if (rounds_ != 1) return;
   const double usual = std::max(sum(warm_[0]), sum(samples_[0][0]));
   for (size_t i = 1; i < names_.size(); ++i) {
@@ -55,28 +55,28 @@ void Question::give_up_hopeless() {
   }
 }
 
-double Question::cost() const { return sum(longest_); }
+double Comparison::cost() const { return sum(longest_); }
 
-void Question::forget_if_short(size_t least) {
+void Comparison::forget_if_short(size_t least) {
   if (rounds_ >= least) return;
   for (auto& s : samples_) s.clear();
   rounds_ = 0;
 }
 
-Samples Question::totals() const {
+Samples Comparison::totals() const {
   Samples all(names_.size());
   for (size_t i = 0; i < names_.size(); ++i)
     for (const Parts& p : samples_[i]) all[i].push_back(sum(p));
   return all;
 }
 
-kernels::Candidate Question::summarised(size_t i, const std::vector<double>& samples, const std::vector<size_t>& rounds,
-                                        double given_up) const {
+kernels::Candidate Comparison::summarised(size_t i, const std::vector<double>& samples,
+                                          const std::vector<size_t>& rounds, double given_up) const {
   if (samples.empty()) return {names_[i], given_up, 0};
   return summarise(names_[i], samples, rounds);
 }
 
-std::vector<kernels::Candidate> Question::summary() const {
+std::vector<kernels::Candidate> Comparison::summary() const {
   const Samples s = totals();
   const auto quiet = quiet_rounds(s);
   std::vector<kernels::Candidate> all;
@@ -84,7 +84,7 @@ std::vector<kernels::Candidate> Question::summary() const {
   return all;
 }
 
-std::vector<kernels::Candidate> Question::summary(size_t part) const {
+std::vector<kernels::Candidate> Comparison::summary(size_t part) const {
   const auto quiet = quiet_rounds(totals());
   std::vector<kernels::Candidate> all;
   for (size_t i = 0; i < names_.size(); ++i) {
@@ -95,7 +95,7 @@ std::vector<kernels::Candidate> Question::summary(size_t part) const {
   return all;
 }
 
-void ask(Question& q, size_t rounds, const Deadline& deadline, bool enumerate) {
+void ask(Comparison& q, size_t rounds, const Deadline& deadline, bool enumerate) {
   if (!q.warm()) return;
   const size_t most = (enumerate ? 3 : 1) * rounds;
   while (deadline.allows(q.cost()) && (q.rounds() < most || (q.rounds() < 3 * most && q.open()))) q.round();

@@ -1,4 +1,4 @@
-#include "autotune/calls.h"
+#include "autotune/call_bench.h"
 
 #include <algorithm>
 #include <cstring>
@@ -274,7 +274,7 @@ kernels::AnyCall CallBench::bound(size_t c, int copy, size_t mix, int algorithm)
   return call;
 }
 
-std::vector<double> CallBench::sample(int algorithm, Clock& clock, int repeats) {
+std::vector<double> CallBench::sample(int algorithm, DeviceTimer& clock, int repeats) {
   kernels::count_decision();
   ops_.set_scratch(scratch_.data(), scratch_.size());
   std::vector<double> out(choice_.calls.size(), 0);

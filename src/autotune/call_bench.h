@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "autotune/clock.h"
+#include "autotune/device_timer.h"
 #include "device/memory.h"
 #include "kernels/calls.h"
 #include "runtime/program.h"
@@ -52,7 +52,7 @@ class CallBench {
   CallBench(const Choice& choice, kernels::Ops& ops, const Operands& operands, int64_t document, bool packed);
   // µs of each call with this algorithm, operands taking turns so that they come from memory as they do in a step.
   // `repeats`: how many times the work is done for one sample.
-  std::vector<double> sample(int algorithm, Clock& clock, int repeats);
+  std::vector<double> sample(int algorithm, DeviceTimer& clock, int repeats);
 
  private:
   void make_documents(int64_t tokens);

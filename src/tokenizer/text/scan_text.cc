@@ -11,9 +11,9 @@
 
 namespace mxt::tokenizer::unicode {
 
-Survey survey_plain(std::string_view s, bool nfc) {
+TextScan scan_text_plain(std::string_view s, bool nfc) {
   const Table& table = Table::get();
-  Survey out;
+  TextScan out;
   const char* p = s.data();
   const char* const end = p + s.size();
   const auto cont = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; };
@@ -113,10 +113,10 @@ MXT_AVX2 inline __m256i twice(const Nibbles& t) {
   return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(t.data())));
 }
 
-MXT_AVX2 Survey survey_avx2(std::string_view s, bool nfc) {
+MXT_AVX2 TextScan scan_text_avx2(std::string_view s, bool nfc) {
   static const UnsafeLeads unsafe_leads;
   const Table& table = Table::get();
-  Survey out;
+  TextScan out;
   const __m256i first_high = twice(kFirstHigh), first_low = twice(kFirstLow), second_high = twice(kSecondHigh);
   const __m256i lead_low = twice(unsafe_leads.low), lead_high = twice(unsafe_leads.high),
                 low_half = _mm256_set1_epi8(15);
@@ -174,9 +174,9 @@ const bool vectors = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("b
 
 }  // namespace
 
-Survey survey(std::string_view s, bool nfc) { return vectors ? survey_avx2(s, nfc) : survey_plain(s, nfc); }
+TextScan scan_text(std::string_view s, bool nfc) { return vectors ? scan_text_avx2(s, nfc) : scan_text_plain(s, nfc); }
 #else
-Survey survey(std::string_view s, bool nfc) { return survey_plain(s, nfc); }
+TextScan scan_text(std::string_view s, bool nfc) { return scan_text_plain(s, nfc); }
 #endif
 
 }  // namespace mxt::tokenizer::unicode

@@ -7,16 +7,16 @@
 #include <vector>
 
 #include "autotune/choose.h"
-#include "autotune/clock.h"
+#include "autotune/device_timer.h"
 
 namespace mxt::autotune {
 
 using Parts = std::vector<double>;  // µs of each call that one choice is for
 
-class Question {
+class Comparison {
  public:
   // `sample(i)` measures candidate i; candidate 0 is the default; `margin`: see choose.h.
-  Question(std::vector<std::string> names, double margin, std::function<Parts(size_t)> sample)
+  Comparison(std::vector<std::string> names, double margin, std::function<Parts(size_t)> sample)
       : names_(std::move(names)),
         margin_(margin),
         sample_(std::move(sample)),
@@ -61,6 +61,6 @@ class Question {
 
 // Asks alone: warm-up, `rounds` rounds, and while the answer is undecided up to three times as many. Ends at the
 // deadline. With one candidate, where nothing is chosen, fewer rounds than kLeastRounds may be asked for.
-void ask(Question& q, size_t rounds, const Deadline& deadline, bool enumerate);
+void ask(Comparison& q, size_t rounds, const Deadline& deadline, bool enumerate);
 
 }  // namespace mxt::autotune
