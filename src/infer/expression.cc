@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "tokenizer/chat/text/repr.h"
+#include "jinja/text/repr.h"
 
 namespace mxt::infer {
 namespace {
@@ -263,7 +263,7 @@ class Count : Reader {
 
 std::optional<std::string> sum_value(std::string_view expression) try {
   const Number n = Sum(expression).all();
-  return n.whole ? tokenizer::jinja::int_text(n.i) : tokenizer::jinja::float_text(n.d);
+  return n.whole ? jinja::int_text(n.i) : jinja::float_text(n.d);
 } catch (const NoValue&) {
   return std::nullopt;
 }

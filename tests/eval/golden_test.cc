@@ -15,7 +15,7 @@
 #include "eval/score/metrics.h"
 #include "eval/task/index.h"
 #include "eval/task/task.h"
-#include "tokenizer/chat/jinja.h"
+#include "jinja/jinja.h"
 
 namespace mxt::eval {
 namespace {
@@ -62,7 +62,6 @@ TEST(EvalGolden, CutsRollingWindowsAlike) {
 }
 
 TEST(EvalGolden, RendersTemplatesAlike) {
-  namespace jinja = tokenizer::jinja;
   const OrderedJson g = golden("templates.json");
   for (const OrderedJson& c : g["cases"]) {
     const std::string source = c[0];

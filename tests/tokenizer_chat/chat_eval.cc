@@ -41,11 +41,11 @@ int main() {
     OrderedJson out;
     try {
       out = tokenizer::answer(parse_ordered_json(line, "request"));
-    } catch (const tokenizer::jinja::TemplateRefused& e) {
+    } catch (const jinja::TemplateRefused& e) {
       out = {{"error", e.what()}, {"kind", "refused"}};
-    } catch (const tokenizer::jinja::TemplateLimit& e) {
+    } catch (const jinja::TemplateLimit& e) {
       out = {{"error", e.what()}, {"kind", "limit"}};
-    } catch (const tokenizer::jinja::TemplateError& e) {
+    } catch (const jinja::TemplateError& e) {
       out = {{"error", e.what()}, {"kind", "template"}};
     } catch (const tokenizer::FieldDropped& e) {
       out = {{"error", e.what()}, {"kind", "dropped"}};

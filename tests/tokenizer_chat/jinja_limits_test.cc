@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
-#include "tokenizer/chat/jinja.h"
+#include "jinja/jinja.h"
 
-namespace mxt::tokenizer::jinja {
+namespace mxt::jinja {
 namespace {
 
 std::string text(const std::string& source, const OrderedJson& variables = OrderedJson::object()) {
@@ -108,4 +108,4 @@ TEST(JinjaStrftime, WritesTheGivenTime) {
 }
 
 }  // namespace
-}  // namespace mxt::tokenizer::jinja
+}  // namespace mxt::jinja

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "eval/task/documents.h"
-#include "tokenizer/chat/text/python_regex.h"
+#include "pytext/python_regex.h"
 
 namespace mxt::eval {
 namespace {
@@ -149,7 +149,7 @@ std::vector<bool> verdicts(const ChatTask& task, const std::vector<std::string>&
 }  // namespace
 
 std::string answered_number(const std::string& said) {
-  static const tokenizer::PythonRegex kNumber(R"(#### (-?[0-9.,]+))", "GSM8K");
+  static const pytext::PythonRegex kNumber(R"(#### (-?[0-9.,]+))", "GSM8K");
   const auto found = kNumber.findall(said);
   if (found.empty()) return "";
   std::string number = found[0][0];
@@ -166,7 +166,7 @@ std::string answered_program(const ChatTask::Item& item, const std::string& answ
     else if (!said.empty() && !said.starts_with("#"))
       break;
   }
-  static const tokenizer::PythonRegex kBlock(R"(```(?:python)?\s*\n([\s\S]*?)\n```)", "HumanEval");
+  static const pytext::PythonRegex kBlock(R"(```(?:python)?\s*\n([\s\S]*?)\n```)", "HumanEval");
   const auto blocks = kBlock.findall(answer);
   const std::string code(trim(blocks.empty() ? answer : blocks[0][0]));
   return imports + "\n\n" + code + "\n\n" + item.test + "\ncheck(" + item.entry_point + ")";

@@ -4,14 +4,12 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
-#include "tokenizer/chat/text/number_format.h"
-#include "tokenizer/chat/text/repr.h"
-#include "tokenizer/chat/text/unicode.h"
-#include "tokenizer/chat/values/from_json.h"
+#include "jinja/text/number_format.h"
+#include "jinja/text/repr.h"
+#include "jinja/values/from_json.h"
+#include "pytext/unicode.h"
 
 namespace mxt::eval {
-
-namespace jinja = tokenizer::jinja;
 
 namespace {
 
@@ -241,14 +239,14 @@ class Reader {
 template <typename F>
 std::string map_case(std::string_view s, F&& f) {
   std::string out;
-  for (size_t i = 0, size = 0; i < s.size(); i += size) f(out, jinja::code_point(s, i, size), i);
+  for (size_t i = 0, size = 0; i < s.size(); i += size) f(out, pytext::code_point(s, i, size), i);
   return out;
 }
 void to_lower(std::string& out, char32_t c, std::string_view s, size_t i) {
-  if (c == 0x3a3 && jinja::is_final_sigma(s, i))
+  if (c == 0x3a3 && pytext::is_final_sigma(s, i))
     out += "ς";
   else
-    jinja::append_lower(out, c);
+    pytext::append_lower(out, c);
 }
 
 }  // namespace
@@ -279,7 +277,7 @@ std::string json_dumps_indent(const OrderedJson& v) {
 
 bool is_digit_text(std::string_view s) {
   for (size_t i = 0, size = 0; i < s.size(); i += size)
-    if (!jinja::is_digit(jinja::code_point(s, i, size))) return false;
+    if (!pytext::is_digit(pytext::code_point(s, i, size))) return false;
   return !s.empty();
 }
 
@@ -287,33 +285,33 @@ std::string lower(std::string_view s) {
   return map_case(s, [&](std::string& out, char32_t c, size_t i) { to_lower(out, c, s, i); });
 }
 std::string upper(std::string_view s) {
-  return map_case(s, [](std::string& out, char32_t c, size_t) { jinja::append_upper(out, c); });
+  return map_case(s, [](std::string& out, char32_t c, size_t) { pytext::append_upper(out, c); });
 }
 std::string capitalize(std::string_view s) {
   return map_case(s, [&](std::string& out, char32_t c, size_t i) {
     if (i == 0)
-      jinja::append_title(out, c);
+      pytext::append_title(out, c);
     else
       to_lower(out, c, s, i);
   });
 }
 
 std::string strip(std::string_view s, bool left, bool right) {
-  const size_t end = right ? jinja::rskip_space(s, s.size()) : s.size();
-  const size_t begin = left ? std::min(jinja::skip_space(s, 0), end) : 0;
+  const size_t end = right ? pytext::rskip_space(s, s.size()) : s.size();
+  const size_t begin = left ? std::min(pytext::skip_space(s, 0), end) : 0;
   return std::string(s.substr(begin, end - begin));
 }
 
 bool begins_with_space(std::string_view s) {
   size_t size = 0;
-  return !s.empty() && jinja::is_space(jinja::code_point(s, 0, size));
+  return !s.empty() && pytext::is_space(pytext::code_point(s, 0, size));
 }
 bool ends_with_space(std::string_view s) {
   size_t size = 0;
-  return !s.empty() && jinja::is_space(jinja::code_point_before(s, s.size(), size));
+  return !s.empty() && pytext::is_space(pytext::code_point_before(s, s.size(), size));
 }
 
-size_t characters(std::string_view s) { return jinja::length(s); }
+size_t characters(std::string_view s) { return pytext::length(s); }
 
 std::string replace_all(std::string_view s, std::string_view from, std::string_view to) {
   std::string out;

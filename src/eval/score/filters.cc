@@ -8,13 +8,13 @@
 #include "eval/python/literal.h"
 #include "eval/task/functions.h"
 #include "eval/task/yaml.h"
-#include "tokenizer/chat/text/python_regex.h"
-#include "tokenizer/chat/text/unicode.h"
+#include "pytext/python_regex.h"
+#include "pytext/unicode.h"
 
 namespace mxt::eval {
 namespace {
 
-using tokenizer::PythonRegex;
+using pytext::PythonRegex;
 
 std::string option(const OrderedJson& f, const char* key, const std::string& otherwise) {
   const auto it = f.find(key);
@@ -47,7 +47,7 @@ std::string escape(std::string_view s) {
 
 // The match of findall number `select` (from the end where negative), stripped; the first group with text where there
 // are groups. None where nothing matches, or no group has text.
-std::optional<std::string> pick(const PythonRegex& re, const std::string& text, int64_t select) {
+std::optional<std::string> pick(const pytext::PythonRegex& re, const std::string& text, int64_t select) {
   const auto all = re.findall(text);
   if (all.empty()) return std::nullopt;
   const int64_t n = static_cast<int64_t>(all.size());
@@ -70,15 +70,18 @@ OrderedJson on_each(OrderedJson list, const std::string& where,
 
 std::string text_of(const OrderedJson& r) { return r.is_string() ? r.get<std::string>() : std::string(); }
 
-std::string without_punctuation(const std::string& s) { return PythonRegex("\\p{P}", "multi_choice_regex").sub("", s); }
+std::string without_punctuation(const std::string& s) {
+  return pytext::PythonRegex("\\p{P}", "multi_choice_regex").sub("", s);
+}
 
 // Answers that name one of the document's choices: by the pattern, by a choice's text, by ": (A)".
-OrderedJson multi_choice(const OrderedJson& f, const std::string& where, const PythonRegex& re, int64_t select,
+OrderedJson multi_choice(const OrderedJson& f, const std::string& where, const pytext::PythonRegex& re, int64_t select,
                          const std::string& fallback, OrderedJson list, const OrderedJson& doc) {
   const bool ignore_case = f.value("ignore_case", false), ignore_punctuation = f.value("ignore_punctuation", false);
   auto ignore = [&](std::string s) {
     if (f.contains("regexes_to_ignore") && f["regexes_to_ignore"].is_array())
-      for (const OrderedJson& r : f["regexes_to_ignore"]) s = PythonRegex(r.get<std::string>(), where).sub("", s);
+      for (const OrderedJson& r : f["regexes_to_ignore"])
+        s = pytext::PythonRegex(r.get<std::string>(), where).sub("", s);
     if (ignore_case) s = lower(s);
     return ignore_punctuation ? without_punctuation(s) : s;
   };
@@ -100,8 +103,9 @@ OrderedJson multi_choice(const OrderedJson& f, const std::string& where, const P
                    [](const auto& a, const auto& b) { return characters(a) > characters(b); });
   std::string any;
   for (const std::string& t : texts) any += (any.empty() ? "" : "|") + t;
-  const PythonRegex by_text(any, where), by_colon(":[\\s]*(" + letters + ")", where);
-  auto named = [&](const PythonRegex& r, const std::string& s, const std::map<std::string, std::string>& names) {
+  const pytext::PythonRegex by_text(any, where), by_colon(":[\\s]*(" + letters + ")", where);
+  auto named = [&](const pytext::PythonRegex& r, const std::string& s,
+                   const std::map<std::string, std::string>& names) {
     std::string m = pick(r, s, select).value_or("");
     const auto it = names.find(m);
     return m.empty() || it == names.end() ? m : it->second;
@@ -168,7 +172,7 @@ FilterChain::FilterChain(const OrderedJson& entry, const std::string& task) {
             {"regex_pattern", "group_select", "fallback", "ignore_case", "ignore_punctuation", "regexes_to_ignore"});
       else
         check_options(f, where, {"regex_pattern", "group_select", "fallback"});
-      auto re = std::make_shared<PythonRegex>(option(f, "regex_pattern", "#### (\\-?[0-9\\.\\,]+)"), where);
+      auto re = std::make_shared<pytext::PythonRegex>(option(f, "regex_pattern", "#### (\\-?[0-9\\.\\,]+)"), where);
       const int64_t select = whole(f, "group_select", 0, where);
       const std::string fallback = option(f, "fallback", "[invalid]");
       if (choices) {

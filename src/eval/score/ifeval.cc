@@ -8,16 +8,16 @@
 #include "base/text.h"
 #include "eval/python/literal.h"
 #include "eval/score/language.h"
-#include "tokenizer/chat/text/python_regex.h"
-#include "tokenizer/chat/text/unicode.h"
+#include "pytext/python_regex.h"
+#include "pytext/unicode.h"
 
 namespace mxt::eval {
 namespace {
 
-using tokenizer::PythonRegex;
+using pytext::PythonRegex;
 
 size_t count(const char* pattern, const std::string& text, bool multiline = false) {
-  return PythonRegex(pattern, "ifeval", false, multiline).find_all(text).size();
+  return pytext::PythonRegex(pattern, "ifeval", false, multiline).find_all(text).size();
 }
 
 std::vector<std::string> split_on(const std::string& s, const std::string& separator) {
@@ -43,27 +43,27 @@ bool relation(const std::string& r, size_t is, int64_t wanted) {
 // so counts may differ by a little.
 size_t sentences(const std::string& text) {
   const std::string t =
-      PythonRegex(R"(\b(Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|vs|etc|e\.g|i\.e|Inc|Ltd|Co|No|Fig|[A-Z])\.)", "ifeval")
+      pytext::PythonRegex(R"(\b(Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|vs|etc|e\.g|i\.e|Inc|Ltd|Co|No|Fig|[A-Z])\.)", "ifeval")
           .sub("\\1", strip(text));
   if (t.empty()) return 0;
-  return PythonRegex(R"([.!?]+["'”’)\]*]*\s+(?=["'“‘(\[*A-Z0-9\p{Lu}]))", "ifeval").find_all(t).size() + 1;
+  return pytext::PythonRegex(R"([.!?]+["'”’)\]*]*\s+(?=["'“‘(\[*A-Z0-9\p{Lu}]))", "ifeval").find_all(t).size() + 1;
 }
 
 bool is_upper_text(const std::string& s) {  // str.isupper
   bool cased = false;
   for (size_t i = 0, size = 0; i < s.size(); i += size) {
-    const char32_t c = tokenizer::jinja::code_point(s, i, size);
-    if (tokenizer::jinja::is_lower(c) || tokenizer::jinja::is_title(c)) return false;
-    cased |= tokenizer::jinja::is_upper(c);
+    const char32_t c = pytext::code_point(s, i, size);
+    if (pytext::is_lower(c) || pytext::is_title(c)) return false;
+    cased |= pytext::is_upper(c);
   }
   return cased;
 }
 bool is_lower_text(const std::string& s) {
   bool cased = false;
   for (size_t i = 0, size = 0; i < s.size(); i += size) {
-    const char32_t c = tokenizer::jinja::code_point(s, i, size);
-    if (tokenizer::jinja::is_upper(c) || tokenizer::jinja::is_title(c)) return false;
-    cased |= tokenizer::jinja::is_lower(c);
+    const char32_t c = pytext::code_point(s, i, size);
+    if (pytext::is_upper(c) || pytext::is_title(c)) return false;
+    cased |= pytext::is_lower(c);
   }
   return cased;
 }
@@ -72,7 +72,7 @@ bool is_lower_text(const std::string& s) {
 // periods inside stay.
 size_t capital_words(const std::string& text) {
   size_t n = 0;
-  for (const auto& m : PythonRegex(R"([\w][\w\-.'&/]*)", "ifeval").find_all(text)) {
+  for (const auto& m : pytext::PythonRegex(R"([\w][\w\-.'&/]*)", "ifeval").find_all(text)) {
     std::string w = text.substr(m.begin(), m.end() - m.begin());
     while (!w.empty() && (w.back() == '.' || w.back() == '\'' || w.back() == '-')) w.pop_back();
     n += is_upper_text(w);
@@ -102,18 +102,18 @@ using Check = bool (*)(const Case&);
 
 bool keywords(const Case& c) {
   for (const OrderedJson& k : c.need("keywords"))
-    if (!PythonRegex(k.get<std::string>(), "ifeval", true).search(c.text)) return false;
+    if (!pytext::PythonRegex(k.get<std::string>(), "ifeval", true).search(c.text)) return false;
   return true;
 }
 
 bool forbidden(const Case& c) {
   for (const OrderedJson& k : c.need("forbidden_words"))
-    if (PythonRegex("\\b" + k.get<std::string>() + "\\b", "ifeval", true).search(c.text)) return false;
+    if (pytext::PythonRegex("\\b" + k.get<std::string>() + "\\b", "ifeval", true).search(c.text)) return false;
   return true;
 }
 
 bool paragraphs(const Case& c) {
-  const std::vector<std::string> parts = PythonRegex("\\s?\\*\\*\\*\\s?", "ifeval").split(c.text);
+  const std::vector<std::string> parts = pytext::PythonRegex("\\s?\\*\\*\\*\\s?", "ifeval").split(c.text);
   size_t n = parts.size();
   for (size_t i = 0; i < parts.size(); ++i)
     if (strip(parts[i]).empty()) {
@@ -131,7 +131,7 @@ bool paragraph_first_word(const Case& c) {
   if (nth < 1 || nth > n) return false;
   const std::string paragraph = strip(parts[static_cast<size_t>(nth) - 1]);
   if (paragraph.empty()) return false;
-  std::string word = PythonRegex("\\s+", "ifeval").split(paragraph)[0];
+  std::string word = pytext::PythonRegex("\\s+", "ifeval").split(paragraph)[0];
   word.erase(0, std::min(word.find_first_not_of('\''), word.size()));
   word.erase(0, std::min(word.find_first_not_of('"'), word.size()));
   return n == c.number("num_paragraphs") &&
@@ -145,8 +145,8 @@ bool highlights(const Case& c) {
     while (!s.empty() && s.back() == '*') s.pop_back();
     return !strip(s).empty();
   };
-  for (const auto& m : PythonRegex("\\*[^\\n\\*]*\\*", "ifeval").findall(c.text)) n += has_text(m[0]);
-  for (const auto& m : PythonRegex("\\*\\*[^\\n\\*]*\\*\\*", "ifeval").findall(c.text)) n += has_text(m[0]);
+  for (const auto& m : pytext::PythonRegex("\\*[^\\n\\*]*\\*", "ifeval").findall(c.text)) n += has_text(m[0]);
+  for (const auto& m : pytext::PythonRegex("\\*\\*[^\\n\\*]*\\*\\*", "ifeval").findall(c.text)) n += has_text(m[0]);
   return n >= c.number("num_highlights");
 }
 
@@ -155,7 +155,7 @@ bool postscript(const Case& c) {
   const std::string pattern = marker == "P.P.S"  ? "\\s*p\\.\\s?p\\.\\s?s.*$"
                               : marker == "P.S." ? "\\s*p\\.\\s?s\\..*$"
                                                  : "\\s*" + lower(marker) + ".*$";
-  return PythonRegex(pattern, "ifeval", false, true).search(lower(c.text));
+  return pytext::PythonRegex(pattern, "ifeval", false, true).search(lower(c.text));
 }
 
 bool json_format(const Case& c) {
@@ -186,7 +186,7 @@ bool constrained(const Case& c) {
 }
 
 bool title(const Case& c) {
-  for (const auto& m : PythonRegex("<<[^\\n]+>>", "ifeval").findall(c.text)) {
+  for (const auto& m : pytext::PythonRegex("<<[^\\n]+>>", "ifeval").findall(c.text)) {
     std::string s = m[0];
     s.erase(0, std::min(s.find_first_not_of('<'), s.size()));
     while (!s.empty() && s.back() == '>') s.pop_back();
@@ -216,7 +216,7 @@ const std::map<std::string, Check>& checks() {
       {"keywords:frequency",
        [](const Case& c) {
          return relation(c.word("relation"),
-                         PythonRegex(strip(c.word("keyword")), "ifeval", true).find_all(c.text).size(),
+                         pytext::PythonRegex(strip(c.word("keyword")), "ifeval", true).find_all(c.text).size(),
                          c.number("frequency"));
        }},
       {"keywords:forbidden_words", forbidden},

@@ -7,11 +7,9 @@
 #include <vector>
 
 #include "eval/python/literal.h"
-#include "tokenizer/chat/text/unicode.h"
+#include "pytext/unicode.h"
 
 namespace mxt::eval {
-
-namespace jinja = tokenizer::jinja;
 
 namespace {
 
@@ -98,8 +96,8 @@ const std::map<std::string, std::vector<std::pair<const char*, std::string>>>& c
 std::string detect_language(std::string_view text) {
   std::map<std::string, int> scripts;
   for (size_t i = 0, size = 0; i < text.size(); i += size) {
-    const char32_t c = jinja::code_point(text, i, size);
-    if (!jinja::is_alpha(c)) continue;
+    const char32_t c = pytext::code_point(text, i, size);
+    if (!pytext::is_alpha(c)) continue;
     std::string script = c < 0x250 || (c >= 0x1e00 && c < 0x1f00) ? "latin" : "";
     for (const Block& b : kBlocks)
       if (c >= b.first && c <= b.last) script = b.language;
@@ -117,8 +115,8 @@ std::string detect_language(std::string_view text) {
   std::string word;
   const std::string low = lower(text) + " ";
   for (size_t i = 0, size = 0; i < low.size(); i += size) {
-    const char32_t c = jinja::code_point(low, i, size);
-    if (jinja::is_word(c) || (c >= 0x900 && c <= 0x97f)) {
+    const char32_t c = pytext::code_point(low, i, size);
+    if (pytext::is_word(c) || (c >= 0x900 && c <= 0x97f)) {
       word.append(low, i, size);
       continue;
     }

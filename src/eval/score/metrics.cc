@@ -11,7 +11,7 @@
 #include "eval/python/literal.h"
 #include "eval/python/random.h"
 #include "eval/score/translation.h"
-#include "tokenizer/chat/text/python_regex.h"
+#include "pytext/python_regex.h"
 
 namespace mxt::eval {
 namespace {
@@ -208,7 +208,7 @@ ExactMatchOptions exact_match_options(const OrderedJson& metric, const std::stri
 bool exact_match(const std::string& prediction, const std::string& reference, const ExactMatchOptions& o) {
   std::string sides[2] = {prediction, reference};
   for (std::string& s : sides) {
-    for (const std::string& r : o.regexes_to_ignore) s = tokenizer::PythonRegex(r, "regexes_to_ignore").sub("", s);
+    for (const std::string& r : o.regexes_to_ignore) s = pytext::PythonRegex(r, "regexes_to_ignore").sub("", s);
     if (o.ignore_case) s = lower(s);
     auto remove = [&](std::string_view set) {
       std::erase_if(s, [&](char c) { return set.find(c) != std::string_view::npos; });

@@ -8,26 +8,26 @@
 
 #include "base/error.h"
 #include "eval/python/literal.h"
-#include "tokenizer/chat/text/python_regex.h"
+#include "pytext/python_regex.h"
 
 namespace mxt::eval {
 namespace {
 
-using tokenizer::PythonRegex;
+using pytext::PythonRegex;
 
 constexpr int kWords = 4, kCharacters = 6;  // longest n-grams
 
 std::vector<std::string> words_of(const std::string& s) {
-  static const PythonRegex word("\\S+", "words");
+  static const pytext::PythonRegex word("\\S+", "words");
   std::vector<std::string> out;
-  for (const PythonRegex::Match& m : word.find_all(s)) out.push_back(s.substr(m.begin(), m.end() - m.begin()));
+  for (const pytext::PythonRegex::Match& m : word.find_all(s)) out.push_back(s.substr(m.begin(), m.end() - m.begin()));
   return out;
 }
 
 // mteval-v13a's tokens: punctuation apart, but for points and commas inside numbers.
 std::vector<std::string> tokens_13a(const std::string& sentence) {
-  static const PythonRegex marks(R"(([\{-\~\[-\` -\&\(-\+\:-\@\/]))", "13a"), after(R"(([^0-9])([\.,]))", "13a"),
-      before(R"(([\.,])([^0-9]))", "13a"), dash(R"(([0-9])(-))", "13a");
+  static const pytext::PythonRegex marks(R"(([\{-\~\[-\` -\&\(-\+\:-\@\/]))", "13a"),
+      after(R"(([^0-9])([\.,]))", "13a"), before(R"(([\.,])([^0-9]))", "13a"), dash(R"(([0-9])(-))", "13a");
   std::string s = strip(sentence, false, true);
   for (const auto& [from, to] : {std::pair{"<skipped>", ""}, {"-\n", ""}, {"\n", " "}}) s = replace_all(s, from, to);
   for (const auto& [from, to] : {std::pair{"&quot;", "\""}, {"&amp;", "&"}, {"&lt;", "<"}, {"&gt;", ">"}})

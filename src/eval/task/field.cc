@@ -5,11 +5,9 @@
 
 #include "base/error.h"
 #include "eval/task/yaml.h"
-#include "tokenizer/chat/jinja.h"
+#include "jinja/jinja.h"
 
 namespace mxt::eval {
-
-namespace jinja = tokenizer::jinja;
 
 Field::Field(const OrderedJson& value, const std::string& where, const std::vector<std::string>& columns)
     : value_(value), where_(where) {

@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "eval/task/functions.h"
 
-namespace mxt::tokenizer::jinja {
+namespace mxt::jinja {
 class Template;
 }
 
@@ -31,7 +31,7 @@ class Field {
   std::string where_;
   bool column_ = false;
   const TaskFunction* function_ = nullptr;
-  std::shared_ptr<const tokenizer::jinja::Template> template_;
+  std::shared_ptr<const jinja::Template> template_;
 };
 
 }  // namespace mxt::eval

@@ -11,12 +11,12 @@
 #include "eval/score/ifeval.h"
 #include "eval/task/yaml.h"
 #include "infer/calls.h"
-#include "tokenizer/chat/text/python_regex.h"
+#include "pytext/python_regex.h"
 
 namespace mxt::eval {
 namespace {
 
-using tokenizer::PythonRegex;
+using pytext::PythonRegex;
 
 std::string text(const OrderedJson& doc, const char* key) {
   const auto it = doc.find(key);
@@ -25,7 +25,7 @@ std::string text(const OrderedJson& doc, const char* key) {
 }
 
 std::string regex_sub(const char* pattern, const char* with, const std::string& s) {
-  return PythonRegex(pattern, "task function").sub(with, s);
+  return pytext::PythonRegex(pattern, "task function").sub(with, s);
 }
 
 void each(Table& t, const std::vector<std::string>& columns, const std::function<void(OrderedJson&)>& f) {
@@ -90,7 +90,8 @@ OrderedJson wikitext_text(const OrderedJson& doc) {
 }
 DocMetrics wikitext_results(const OrderedJson& doc, const std::vector<OrderedJson>& results) {
   const std::string page = text(doc, "page");  // words and bytes are counted before the detokenizing
-  const OrderedJson ll = results[0], words = PythonRegex("\\s+", "wikitext").split(page).size(), bytes = page.size();
+  const OrderedJson ll = results[0], words = pytext::PythonRegex("\\s+", "wikitext").split(page).size(),
+                    bytes = page.size();
   return {{"word_perplexity", {ll, words}}, {"byte_perplexity", {ll, bytes}}, {"bits_per_byte", {ll, bytes}}};
 }
 

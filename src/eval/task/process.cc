@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "eval/python/literal.h"
 #include "eval/task/task.h"
-#include "tokenizer/chat/text/python_regex.h"
+#include "pytext/python_regex.h"
 
 namespace mxt::eval {
 namespace {
@@ -172,7 +172,7 @@ DocMetrics Task::score(const OrderedJson& doc, const std::vector<OrderedJson>& r
       return out;
     case OutputType::kRolling: {
       const std::string text = target(doc);
-      const OrderedJson words = tokenizer::PythonRegex("\\s+", "words").split(text).size(), bytes = text.size();
+      const OrderedJson words = pytext::PythonRegex("\\s+", "words").split(text).size(), bytes = text.size();
       for (const char* m : {"word_perplexity", "byte_perplexity", "bits_per_byte"})
         if (has(m))
           out.emplace_back(m,

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "tokenizer/chat/jinja.h"
+#include "jinja/jinja.h"
 #include "tokenizer/span.h"
 
 namespace mxt::tokenizer {

@@ -99,7 +99,7 @@ void JsonSchema::check(const OrderedJson& s, const std::string& at, int depth) {
 void JsonSchema::pattern(const OrderedJson& text, const std::string& at) {
   if (!text.is_string()) fail_input("{}: {}: must be a regular expression", source_, at);
   const auto p = text.get<std::string>();
-  patterns_[p] = std::make_shared<const tokenizer::PythonRegex>(p, source_ + ": " + at);
+  patterns_[p] = std::make_shared<const pytext::PythonRegex>(p, source_ + ": " + at);
 }
 
 const OrderedJson& JsonSchema::target(const std::string& ref, const std::string& at) const {

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "base/json.h"
-#include "tokenizer/chat/text/python_regex.h"
+#include "pytext/python_regex.h"
 
 namespace mxt::train {
 
@@ -35,7 +35,7 @@ class JsonSchema {
 
   OrderedJson document_;
   std::string source_;
-  std::map<std::string, std::shared_ptr<const tokenizer::PythonRegex>> patterns_;
+  std::map<std::string, std::shared_ptr<const pytext::PythonRegex>> patterns_;
 };
 
 }  // namespace mxt::train

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "infer/final_answer.h"
-#include "tokenizer/chat/text/python_regex.h"
+#include "pytext/python_regex.h"
 #include "train/rewards/json_schema.h"
 
 namespace mxt::train {
@@ -108,7 +108,7 @@ std::unique_ptr<Reward> make(const config::RewardPart& part, const RewardService
     case K::kExact:
       return each([](const Answer& a) { return trim(a.text) == trim(a.reference) ? 1.0 : 0.0; });
     case K::kRegex: {
-      auto regex = std::make_shared<const tokenizer::PythonRegex>(*part.pattern, "train.method.rewards: pattern");
+      auto regex = std::make_shared<const pytext::PythonRegex>(*part.pattern, "train.method.rewards: pattern");
       return each([regex](const Answer& a) { return regex->search(a.text) ? 1.0 : 0.0; });
     }
     case K::kLength:

@@ -5,11 +5,11 @@
 #include <optional>
 
 #include "base/text.h"
+#include "jinja/text/repr.h"
+#include "jinja/values/from_json.h"
 #include "tokenizer/chat/input/calculations.h"
 #include "tokenizer/chat/input/conversation.h"
 #include "tokenizer/chat/render/chat_run.h"
-#include "tokenizer/chat/text/repr.h"
-#include "tokenizer/chat/values/from_json.h"
 
 namespace mxt::tokenizer {
 namespace {

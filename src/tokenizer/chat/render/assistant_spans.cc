@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "tokenizer/chat/text/unicode.h"
+#include "pytext/unicode.h"
 
 namespace mxt::tokenizer {
 
@@ -243,7 +243,7 @@ class Locator {
     const size_t tail = std::max(begin, mine.end > mine.begin ? mine.end : begin);
     if (!own_text(r_, tail, turn.end)) fail(i, "other messages' text stands after its own");
     const std::string_view text = std::string_view(r_.text).substr(tail, turn.end - tail);
-    const size_t end = jinja::rskip_space(text, text.size());
+    const size_t end = pytext::rskip_space(text, text.size());
     const std::string_view trimmed = text.substr(0, end);
     if (trimmed.empty()) fail(i, "no end-of-turn token follows it");
     const auto& special = run_.chat_template().special_tokens();
@@ -256,7 +256,8 @@ class Locator {
       if (!token.empty() && trimmed.ends_with(token)) return tail + end;
     // No known token: then what the template writes after plain content is its mark, and it must stand here.
     if (const auto p = probe(i)) {
-      const std::string_view mark = std::string_view(p->after).substr(0, jinja::rskip_space(p->after, p->after.size()));
+      const std::string_view mark =
+          std::string_view(p->after).substr(0, pytext::rskip_space(p->after, p->after.size()));
       if (!mark.empty() && trimmed.ends_with(mark)) return tail + end;
     }
     fail(i, "no end-of-turn token follows it");

@@ -4,8 +4,8 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
-#include "tokenizer/chat/text/unicode.h"
-#include "tokenizer/chat/values/from_json.h"
+#include "jinja/values/from_json.h"
+#include "pytext/unicode.h"
 
 namespace mxt::tokenizer {
 
@@ -68,8 +68,8 @@ bool is_reserved(std::string_view name) {
 
 bool is_identifier(std::string_view name) {
   for (size_t i = 0, size = 0; i < name.size(); i += size) {
-    const char32_t c = jinja::code_point(name, i, size);
-    if (i == 0 ? !jinja::is_name_start(c) : !jinja::is_name_part(c)) return false;
+    const char32_t c = pytext::code_point(name, i, size);
+    if (i == 0 ? !pytext::is_name_start(c) : !pytext::is_name_part(c)) return false;
   }
   return !name.empty();
 }

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "jinja/eval/interp.h"
 #include "tokenizer/chat/chat_template.h"
-#include "tokenizer/chat/eval/interp.h"
 
 namespace mxt::tokenizer {
 
