@@ -42,7 +42,7 @@ __device__ __forceinline__ uint64_t read_once() {
   return policy;
 }
 // `bytes` (a multiple of 16, as both addresses) that lie side by side.
-__device__ __forceinline__ void copy_to_shared(void* to, const void* from, int bytes, Gate* gate, uint64_t policy) {
+__device__ __forceinline__ void copy_to_shared(void* to, const void* from, int bytes, Mbarrier* gate, uint64_t policy) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
           "r"(shared_address(to)),
@@ -50,7 +50,7 @@ __device__ __forceinline__ void copy_to_shared(void* to, const void* from, int b
       : "memory");
 }
 // A box of a matrix (the map says how large and how laid out) from this column and row on.
-__device__ __forceinline__ void copy_box(void* to, const CUtensorMap& map, int column, int row, Gate* gate) {
+__device__ __forceinline__ void copy_box(void* to, const CUtensorMap& map, int column, int row, Mbarrier* gate) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
           shared_address(to)),
@@ -59,7 +59,7 @@ __device__ __forceinline__ void copy_box(void* to, const CUtensorMap& map, int c
 }
 
 // The same into the same place of every block of the cluster that `mask` names; each one's gate counts its own bytes.
-__device__ __forceinline__ void copy_box(void* to, const CUtensorMap& map, int column, int row, Gate* gate,
+__device__ __forceinline__ void copy_box(void* to, const CUtensorMap& map, int column, int row, Mbarrier* gate,
                                          uint16_t mask) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, "
@@ -96,7 +96,7 @@ __device__ __forceinline__ void sync_cluster() {
 }
 // Arrives at the gate that lies there in the block of this rank, to say that something was read: as a release to the
 // whole cluster every arrival would wait for a fence of the device, which halves the speed of a product.
-__device__ __forceinline__ void arrive_at(const Gate& gate, int rank) {
+__device__ __forceinline__ void arrive_at(const Mbarrier& gate, int rank) {
   uint32_t there;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(&gate.word)), "r"(rank));
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(there) : "memory");
