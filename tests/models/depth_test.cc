@@ -82,9 +82,9 @@ TEST(Joined, AdaptersHaveRoomBesideWhatTheyRead) {
     const graph::Graph g = build(source->config(), options_of(&lora, graph::Storage::kPlain, graph::Recompute::kNone));
     int64_t beside = 0;
     for (const graph::Value& v : g.values) {
-      if (v.beside == graph::kNone) continue;
+      if (v.adjacent_to == graph::kNone) continue;
       ++beside;
-      EXPECT_GE(g.ld(v.beside), g.value(v.beside).cols + v.cols) << name << " " << v.name;
+      EXPECT_GE(g.ld(v.adjacent_to), g.value(v.adjacent_to).cols + v.cols) << name << " " << v.name;
     }
     EXPECT_GT(beside, 0) << name;
   }
