@@ -2,7 +2,9 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -139,6 +141,32 @@ std::vector<Savings> recompute_savings(const train::Setup& s, const train::Pass&
                    more * static_cast<double>(w.tokens) / w.flops});
   }
   return out;
+}
+
+// How the gradients of adapters are made on a device of this instruction set: by a kernel that reads what they have in
+// common once, or by products that read it for each. Empty: nothing has adapters.
+OrderedJson adapters_of(const train::Setup& s, std::string_view arch, const kernels::KernelPlan& plan) {
+  const auto served = kernels::one_pass_ranks(*s.backend, arch, s.options.base == graph::Storage::kFp8);
+  std::map<std::pair<int64_t, bool>, int64_t> times;
+  const auto& ops = s.training_graph().ops;
+  for (size_t i = 0; i < ops.size(); ++i)
+    if (const auto* dz = std::get_if<graph::LoraDzOp>(&ops[i].attrs)) {
+      const int64_t rank = dz->blocks.front().rank;
+      const bool alike =
+          std::all_of(dz->blocks.begin(), dz->blocks.end(), [&](const graph::LoraBlock& b) { return b.rank == rank; });
+      const bool beside_swiglu = i > 0 && std::holds_alternative<graph::ActGradOp>(ops[i - 1].attrs);
+      const bool has = std::find(served.begin(), served.end(), rank) != served.end() && (rank <= 16 || beside_swiglu);
+      ++times[{rank, alike && has && !dz->b.empty() && s.type == DType::kBF16}];
+    }
+  OrderedJson out = OrderedJson::array();
+  for (const auto& [key, n] : times)
+    out.push_back({{"rank", key.first}, {"gradients", n}, {"kernel", key.second ? "one pass" : "products"}});
+  if (out.empty()) return out;
+  OrderedJson j{{"by_rank", out}, {"one_pass_ranks", served}};
+  if (const auto at = plan.candidates.find("step adapters"); at != plan.candidates.end())
+    for (const auto& c : at->second)
+      if (c.median_us > 0) j["us_a_row_and_layer"][c.algorithm] = c.median_us;
+  return j;
 }
 
 // The backend's kernels where its device is here, for the workspaces they take; without it the CPU's, and the plan
@@ -291,6 +319,7 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   if (here && !r.data.packing) j["longest_row"] = longest > 0 ? OrderedJson(longest) : OrderedJson(nullptr);
   j["rows_per_step"] = setup->rows_per_step;
   j["seq_len"] = setup->seq_len;
+  if (OrderedJson adapters = adapters_of(*setup, d.arch, plan); !adapters.empty()) j["adapters"] = std::move(adapters);
   j["recompute_options"] = OrderedJson::array();
   for (const auto& x : recompute_savings(*setup, pass, ops, w))
     j["recompute_options"].push_back({{"name", x.name}, {"activations", x.activations}, {"more_work", x.more_flops}});

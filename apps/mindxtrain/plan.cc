@@ -1,3 +1,5 @@
+#include <fmt/ranges.h>
+
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -38,6 +40,36 @@ void list_devices(const config::Prices& prices, bool json) {
                   d.usd_per_hour > 0 ? fmt::format("{:.2f} USD/h", d.usd_per_hour).c_str() : "its electricity");
   }
   if (json) std::printf("%s\n", j.dump(2, ' ', false, OrderedJson::error_handler_t::replace).c_str());
+}
+
+// Which kernel makes the gradients of adapters, and what a rank costs that the fast one does not have.
+template <typename Line>
+void show_adapters(const OrderedJson& adapters, const Line& line) {
+  const OrderedJson& served = adapters["one_pass_ranks"];
+  for (const auto& a : adapters["by_rank"]) {
+    std::string text =
+        fmt::format("rank {}: {} gradients a pass ", a["rank"].get<int64_t>(), a["gradients"].get<int64_t>());
+    if (a["kernel"] == "one pass") {
+      text += "by the kernel that reads what they share once";
+    } else if (served.empty()) {
+      text += "by products (this device has no kernel of one pass)";
+    } else if (a["rank"] > served.back() || std::find(served.begin(), served.end(), a["rank"]) != served.end()) {
+      text += "by products, which are as fast at this rank";
+    } else {
+      text += fmt::format("by products that read it twice: kernels of one pass have ranks {}",
+                          fmt::join(served.get<std::vector<int64_t>>(), ", "));
+      if (adapters.contains("us_a_row_and_layer")) {
+        const OrderedJson& us = adapters["us_a_row_and_layer"];
+        std::string parts;
+        for (const auto& [rank, v] : us.items())
+          parts += fmt::format("{}{} {:.1f} us", parts.empty() ? "" : ", ", rank, v.template get<double>());
+        text += fmt::format("; a row through a layer takes: {}", parts);
+      } else {
+        text += "; what that costs is measured by autotune";
+      }
+    }
+    line("adapters", text);
+  }
 }
 
 }  // namespace
@@ -120,6 +152,7 @@ void add_plan(CLI::App& app) {
     for (const auto& x : j["recompute_options"])
       line("recompute", fmt::format("{}: activations {}, {:.0f} % more work", x["name"].get<std::string>(),
                                     bytes(x["activations"]), 100 * x["more_work"].get<double>()));
+    if (j.contains("adapters")) show_adapters(j["adapters"], line);
     if (device == "cpu") line("offload", "none: the model trains in the host's own memory");
     for (const auto& x : j["offload_options"])
       line("offload", fmt::format("{}: masters and the optimizer's states in the host's memory {} {} of the device's{}",

@@ -90,6 +90,8 @@ autotune::Report measured_plan(const train::Setup& setup, bool ask_threads, bool
   s.packed = setup.recipe.data.packing && setup.recipe.data.sampling == config::Sampling::kDocuments;
   s.offload = setup.offload;
   s.passes = passes_of(setup, backend);
+  s.one_pass_ranks = kernels::one_pass_ranks(*setup.backend, config::text_of(setup.recipe.hardware.gfx_arch),
+                                             setup.options.base == graph::Storage::kFp8);
   if (ask_threads && !backend.device)
     for (int n = num_threads(); n >= 1; n = n > 1 ? (n + 1) / 2 : 0) {
       s.threads.push_back(n);

@@ -1,6 +1,6 @@
 // Training steps of a Qwen3 model's real dimensions with random weights: tokens a second, memory, loss. The engine is
 // the product's own (models, graph, runtime, kernels); the data are random tokens in full rows.
-//   gpu_step MODEL ROWS SEQ MICRO STEPS [lora|attention|full|muon] [none|cheap|layer|TENSORS]
+//   gpu_step MODEL ROWS SEQ MICRO STEPS [lora|lora:RANK|attention|full|muon] [none|cheap|layer|TENSORS]
 //   [bf16|f32|fp8|nf4|mxfp4|e4m3] [joined|apart] [profile|offload]
 // MODEL: 0.6b … 14b, or a config.json (bench/gpu/models); attention: adapters there alone; muon: full, as nanochat
 // trains. offload: masters and states in the host's memory. fp8: activations in bf16 over a base held in E4M3
@@ -127,10 +127,12 @@ int run(int argc, char** argv) {
   if (const size_t layers = name.find('@'); layers != name.npos)
     config.num_layers = std::stoll(name.substr(layers + 1));
   models::LoraPlan lora;
-  lora.target = [attention = method == "attention"](const std::string& module) -> std::optional<models::LoraTarget> {
+  const int64_t rank = method.starts_with("lora:") ? std::stoll(method.substr(5)) : 16;
+  lora.target = [rank,
+                 attention = method == "attention"](const std::string& module) -> std::optional<models::LoraTarget> {
     if (!models::is_of_layers(module)) return std::nullopt;
     if (attention && module.find("self_attn") == std::string::npos) return std::nullopt;
-    return models::LoraTarget{16, 32, false};
+    return models::LoraTarget{rank, 32, false};
   };
   models::BuildOptions o;
   o.type = type == "f32" ? DType::kF32 : DType::kBF16;

@@ -11,6 +11,7 @@
 #include "autotune/device_timer.h"
 #include "autotune/slice.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "base/threads.h"
 
 namespace mxt::autotune {
@@ -49,6 +50,7 @@ class Probe {
     passes();
     calls();
     check();
+    adapters();
     report_.plan.measured = true;
     report_.seconds = report_.plan.budget_s = Deadline::now() - begin;
     return std::move(report_);
@@ -87,12 +89,15 @@ class Probe {
     return s_.pass_tokens ? s_.pass_tokens(p.micro_batch) : p.micro_batch * s_.seq_len;
   }
   std::unique_ptr<Slice> slice(int64_t layers, const Pass& p, const kernels::KernelPlan& plan,
-                               std::shared_ptr<runtime::ParamStore> params = nullptr) const {
+                               std::shared_ptr<runtime::ParamStore> params = nullptr,
+                               const models::LoraPlan* lora = nullptr) const {
     Pass part = p;  // as many of the slice's tensors as of the model's
     if (p.recompute.tensors > 0 && p.recompute != graph::Recompute::kLayer)
       part.recompute.tensors =
           std::max<int64_t>(1, p.recompute.tensors * std::min(layers, s_.model.num_layers) / s_.model.num_layers);
-    return std::make_unique<Slice>(slice_of(s_.model, layers), options(part), s_.train, s_.seq_len,
+    models::BuildOptions built = options(part);
+    if (lora != nullptr) built.lora = lora;
+    return std::make_unique<Slice>(slice_of(s_.model, layers), built, s_.train, s_.seq_len,
                                    (tokens_of(p) + s_.seq_len - 1) / s_.seq_len, s_.packed, plan, ops_,
                                    std::move(params), s_.offload, p.packed_weights);
   }
@@ -373,6 +378,32 @@ class Probe {
   static void set_conditions(int threads, bool pin) {
     if (threads > 0) set_num_threads(threads);
     pin_threads(pin);
+  }
+
+  // Adapters of a rank that no one-pass kernel has beside the next rank that one has: a row through a layer with each,
+  // by the default choices. Nothing is chosen by it; the plan says what the rank costs.
+  void adapters() {
+    if (s_.one_pass_ranks.empty() || s_.options.lora == nullptr) return;
+    int64_t own = 0, nearest = 0;
+    models::LoraPlan next = *s_.options.lora;
+    next.target = [&, of = s_.options.lora->target](const std::string& module) {
+      auto t = of(module);
+      if (!t || std::find(s_.one_pass_ranks.begin(), s_.one_pass_ranks.end(), t->rank) != s_.one_pass_ranks.end())
+        return t;
+      const auto more = std::find_if(s_.one_pass_ranks.begin(), s_.one_pass_ranks.end(),
+                                     [&](int64_t rank) { return rank > t->rank; });
+      if (more == s_.one_pass_ranks.end()) return t;  // above all: products are long there, and cost nothing extra
+      own = t->rank, nearest = *more;
+      t->rank = nearest;
+      return t;
+    };
+    const auto mine = slice(1, pass_, s_.plan);
+    const std::unique_ptr<Slice> other = slice(1, pass_, s_.plan, nullptr, &next);
+    if (own == 0 || rounds_that_fit(mine->flops() + other->flops(), kCheckPart) < kLeastRounds) return;
+    Comparison q({fmt::format("rank {}", own), fmt::format("rank {}", nearest)}, margin_,
+                 [&](size_t i) { return a_row(i == 0 ? *mine : *other, clock_); });
+    ask(q, kLeastRounds, end_, false);
+    report_.plan.candidates["step adapters"] = q.summary();
   }
 
   // A step of the whole model from slices of one and of two layers.

@@ -10,6 +10,7 @@
 //                       gradient, with every algorithm of the backend that does something of its own
 //   4. the check        the slice with the default choices and with the plan's, in turn: a plan that is not faster as a
 //   whole is not written
+//   5. adapters of a rank that no one-pass kernel has, beside the nearest rank that one has: what that costs
 // Two probes are to choose alike. So what is asked follows from counting operations, not from how the clock ran;
 // candidates are timed one right after the other, round by round, and rounds go over all calls in turn; choose.h
 // compares them within rounds. What was not asked is in the plan with median 0, and the default stays.
@@ -46,10 +47,11 @@ struct Subject {
   config::Train train;                                 // whose optimizer makes the update
   bool packed = false;                                 // rows hold several documents
   runtime::Offload offload = runtime::Offload::kNone;  // of the update
-  std::vector<Pass> passes;  // what fits the memory and the recipe leaves open; the first is the default
-  std::vector<int> threads;  // empty: not a question here; the first is the default
-  bool pinning = false;      // whether threads may be bound to cores
-  kernels::KernelPlan plan;  // identity, shapes, environment and default choices
+  std::vector<Pass> passes;             // what fits the memory and the recipe leaves open; the first is the default
+  std::vector<int> threads;             // empty: not a question here; the first is the default
+  bool pinning = false;                 // whether threads may be bound to cores
+  std::vector<int64_t> one_pass_ranks;  // of adapters, as the backend has them (kernels::BackendInfo)
+  kernels::KernelPlan plan;             // identity, shapes, environment and default choices
 };
 
 struct Settings {

@@ -61,12 +61,23 @@ const std::vector<BackendInfo>& backends() {
        .own_memory = true,
        .fp8_products = true,
        .thin_products_cost = true,
+       .one_pass_ranks =
+           [](std::string_view arch, bool fp8) {  // where a block has the shared memory for it: lora.cu, act_lora.cu
+             std::vector<int64_t> ranks;
+             if (arch == "sm_90" || arch == "sm_100") ranks = {8, 16};
+             if (!ranks.empty() && fp8) ranks.push_back(32);
+             return ranks;
+           },
        .head_chunk = 4096,
        .trained_head_chunk = 4096,
        .scoring_head_chunk = 2048,
        .open = [] { return cuda_backend(); }},
   };
   return list;
+}
+
+std::vector<int64_t> one_pass_ranks(const BackendInfo& backend, std::string_view arch, bool fp8) {
+  return backend.one_pass_ranks != nullptr ? backend.one_pass_ranks(arch, fp8) : std::vector<int64_t>{};
 }
 
 const BackendInfo* backend_for(std::string_view arch) {

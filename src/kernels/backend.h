@@ -29,12 +29,18 @@ struct BackendInfo {
   bool thin_products_cost = false;  // so adapters are joined to the products that they sit on
   bool variants = false;            // has the calls of adapters.h (DoRA, noise on embeddings)
   bool prefixes = false;            // its attention has Attention::prefix
-  bool packs_weights = false;       // reads frozen weights faster in a layout of its own (ParamStore::pack_frozen)
+  // Ranks of adapters whose gradients a kernel makes in one pass over what it reads, on a device of this instruction
+  // set (above 16 beside SwiGLU alone). Products read it again: that costs below the largest of these, and nothing
+  // above it. Null: all are products.
+  std::vector<int64_t> (*one_pass_ranks)(std::string_view arch, bool fp8) = nullptr;  // ask the function below
+  bool packs_weights = false;  // reads frozen weights faster in a layout of its own (ParamStore::pack_frozen)
   // Rows whose logits are made at once: with a frozen head, with one that trains, and where only scores are wanted.
   int64_t head_chunk = 0, trained_head_chunk = 0, scoring_head_chunk = 0;
   Backend (*open)() = nullptr;  // kMissing, with what to do, where the device is not here
 };
 const std::vector<BackendInfo>& backends();
+// `fp8`: over a base held in E4M3.
+std::vector<int64_t> one_pass_ranks(const BackendInfo& backend, std::string_view arch, bool fp8);
 // The one that drives `arch`; null: none of this build does.
 const BackendInfo* backend_for(std::string_view arch);
 

@@ -291,6 +291,42 @@ TEST(Plan, PackedWeightsChangeNoByteOfTheAdapter) {
   EXPECT_EQ(adapters[0], adapters[1]);
 }
 
+// Which kernel makes the gradients of adapters, where the device has one for the rank and where it has none.
+TEST(Plan, NamesTheKernelOfAdapters) {
+  Case c;
+  const auto adapters = [&](const std::string& hardware, int rank) {
+    c.tiny.method = "{kind: lora, r: " + std::to_string(rank) + "}";
+    std::string text = cli::recipe(c.tiny);
+    const std::string cpu = "hardware: {name: cpu}";
+    write_file_atomic(c.recipe, text.replace(text.find(cpu), cpu.size(), "hardware: " + hardware));
+    const auto r = cli::run("plan " + c.recipe + " --json");
+    EXPECT_EQ(r.code, 0) << r.out;
+    return Json::parse(r.out)["adapters"];
+  };
+  const std::string h100 = "{name: h100, gpus: 1}";
+  for (const int rank : {8, 16}) {
+    const Json j = adapters(h100, rank);
+    ASSERT_EQ(j["by_rank"].size(), 1u) << j;
+    EXPECT_EQ(j["by_rank"][0]["rank"], rank);
+    EXPECT_EQ(j["by_rank"][0]["kernel"], "one pass") << j;
+    EXPECT_GT(j["by_rank"][0]["gradients"].get<int>(), 0);
+  }
+  const auto said = [&] { return cli::run("plan " + c.recipe).out; };
+  Json j = adapters(h100, 12);
+  EXPECT_EQ(j["by_rank"][0]["kernel"], "products") << j;
+  EXPECT_EQ(j["one_pass_ranks"], Json::array({8, 16}));
+  EXPECT_NE(said().find("kernels of one pass have ranks 8, 16; what that costs is measured by autotune"),
+            std::string::npos)
+      << said();
+  EXPECT_EQ(adapters(h100, 64)["by_rank"][0]["kernel"], "products");
+  EXPECT_NE(said().find("by products, which are as fast at this rank"), std::string::npos) << said();
+  for (const char* hardware : {"{name: rtx4090, gpus: 1}", "{name: cpu}"}) {
+    j = adapters(hardware, 16);
+    EXPECT_EQ(j["by_rank"][0]["kernel"], "products") << j;
+    EXPECT_TRUE(j["one_pass_ranks"].empty()) << j;
+  }
+}
+
 TEST(Plan, PrintsBytesTimeAndMoneyForHereAndElsewhere) {
   Case c;
   for (const char* device : {"cpu", "h100", "mi300x", "rtx4090", "b200"}) {

@@ -1,6 +1,6 @@
 #!/bin/bash
 # On a GPU machine, in a checkout, with what pack.py made of it: unpacks, then runs what is named.
-# usage: there.sh CARRY_FOLDER OUT WHAT…      WHAT: as:8.6 (what follows treats the card as one of that compute capability; as: ends it) tests suite every families verbs trajectory[:lora|full|lora/fp8…] 'shakespeare [--peer]' sanitizer step steps fp8 kernels 'hero FLAGS…' (bench/gpu/hero.py) 'decode FLAGS…' (bench/gpu/decode.py, wants CARRY_FOLDER/smollm2), or a command in quotes ($MINDXTRAIN starts the binary)
+# usage: there.sh CARRY_FOLDER OUT WHAT…      WHAT: as:8.6 (what follows treats the card as one of that compute capability; as: ends it) tests suite ranks every families verbs trajectory[:lora|full|lora/fp8…] 'shakespeare [--peer]' sanitizer step steps fp8 kernels 'hero FLAGS…' (bench/gpu/hero.py) 'decode FLAGS…' (bench/gpu/decode.py, wants CARRY_FOLDER/smollm2), or a command in quotes ($MINDXTRAIN starts the binary)
 #        'cpu lora|shakespeare|qwen3|gsm8k…': CPU benches of bench/cpu with two cores of their own, beside all that is named after it
 #        (gsm8k wants CARRY_FOLDER/smollm2: the tokenizer's files, train.jsonl, test.jsonl)
 C=$(realpath "$1") R=$2; shift 2
@@ -60,6 +60,10 @@ for what in "$@"; do
          esac
        done) > "$O/cpu/log.txt" 2>&1 & ;;
     verbs) python3 "$here/verbs.py" $M/mindxtrain "$O/verbs" || status=1; cp "$O/verbs/verbs.json" "$O/" ;;
+    ranks) # adapters of every rank that kernels of one pass have, and of others beside them
+      for r in 8 12 16 24 32 64; do for t in bf16 fp8; do
+        echo "rank $r $t: $($M/gpu_step 0.6b 16 2048 8 12 lora:$r none $t 2> "$O/rank$r$t.err" | tee "$O/rank$r$t.json" | tail -1)"; done; done
+      for r in 16 32; do echo "8b rank $r: $($M/gpu_step 8b 8 4096 2 8 lora:$r none bf16 2> "$O/hero$r.err" | tee "$O/hero$r.json" | tail -1)"; done ;;
     step) $M/gpu_step 8b 8 4096 2 12 lora none bf16 joined profile > "$O/step$MINDXTRAIN_CUDA_CAPABILITY.json" 2> "$O/step.err" || { status=1; tail -5 "$O/step.err"; }; cat "$O/step$MINDXTRAIN_CUDA_CAPABILITY.json" ;;
     fp8) $M/gpu_step 8b 8 4096 2 12 lora none fp8 joined profile > "$O/fp8$MINDXTRAIN_CUDA_CAPABILITY.json" 2> "$O/fp8.err" || { status=1; tail -5 "$O/fp8.err"; }; cat "$O/fp8$MINDXTRAIN_CUDA_CAPABILITY.json" ;;
     kernels) $M/gpu_kernels 8192 4096 > "$O/kernels.json" 2> "$O/kernels.err" || { status=1; tail -5 "$O/kernels.err"; }; grep attention "$O/kernels.json" ;;

@@ -2,15 +2,40 @@
 // leave parts that a second kernel adds in order.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/gpu/async_copy.cuh"
 #include "kernels/gpu/gpu.h"
 #include "kernels/gpu/mma.cuh"
 
 namespace mxt::kernels::cuda {
 
-inline constexpr int kRank = 16, kWarps = 16, kTile = 16, kMostBlocks = 8;
+inline constexpr int kWarps = 16, kTile = 16, kMostBlocks = 8;
 inline constexpr int kProcessors = 132;  // multiprocessors of an H100; another number only costs time
-inline constexpr int kZBytes = kTile * kRank * 2;
+
+// Ranks of an adapter as products see them: groups of 16, of which a rank of 8 fills half of one.
+template <int R>
+struct Ranks {
+  static constexpr int kGroups = R < 16 ? 1 : R / 16, kPadded = kGroups * 16, kChunks = kPadded / 8;
+  static constexpr int kTileBytes = kTile * kPadded * 2;  // z or dz of a tile of tokens
+  // Where 16 bytes of a row lie in shared memory, in chunks: eight rows' same chunk in different banks.
+  __host__ __device__ static constexpr int place(int row, int chunk) {
+    return row * kChunks + (chunk ^ (row / (8 / kChunks) & (kChunks - 1)));
+  }
+};
+// Calls f with the rank as a constant.
+template <typename F>
+auto with_rank(int64_t rank, F&& f) {
+  switch (rank) {
+    case 8:
+      return f(std::integral_constant<int, 8>{});
+    case 16:
+      return f(std::integral_constant<int, 16>{});
+    default:
+      require(rank == 32, "an adapter's kernels want a rank of 8, 16 or 32");
+      return f(std::integral_constant<int, 32>{});
+  }
+}
 
 struct SumBlock {
   int64_t col, cols, z_col;
@@ -20,16 +45,16 @@ struct SumBlock {
 };
 // db_parts and da may be null: these sums are not wanted.
 struct SumArgs {
-  const float *dz_parts, *db_parts, *da_parts;  // da_parts: [splits][16][n_da]
+  const float *dz_parts, *db_parts, *da_parts;  // da_parts: [splits][rank][n_da]
   bf16* dz;
-  float* da;  // [16, n_da], or null
+  float* da;  // [rank, n_da], or null
   int64_t tokens, n, ld_dz, n_da;
   int32_t blocks, splits, accumulate, accumulate_da;
   unsigned dz_grid, db_grid;  // add_parts() sets them
   SumBlock block[kMostBlocks];
 };
 
-void add_parts(cudaStream_t stream, SumArgs sum);
+void add_parts(cudaStream_t stream, SumArgs sum, int64_t rank);
 // Blocks that share a slice's tiles: whole waves over the multiprocessors, and few parts.
 int lora_splits(int64_t tokens, int slices);
 

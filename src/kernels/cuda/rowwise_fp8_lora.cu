@@ -111,14 +111,14 @@ struct DwArgs {
   float* parts;  // [splits][ranks][cols]
   int64_t lddz, cols;
   uint32_t ldq;
-  int rows, rows_of_block;
+  int rows, rows_of_block, ranks;
 };
 
 // A block takes 256 columns and a range of rows, whose dz, times their scales, lie in shared memory. Some warps side by
 // side take the columns, groups of them one part of the rows each: 16 at a time, of which a thread reads Bytes of four.
 // The groups' sums are added in order, and so are the ranges' by a second kernel.
 constexpr int kDwCols = 256, kDwThreads = 512;
-template <int Tiles, int Bytes>  // of 16 ranks; 8 or 4
+template <int Tiles, int Bytes>  // of 16 ranks, the last perhaps of 8; 8 or 4
 __global__ void __launch_bounds__(kDwThreads, 1) rowwise_fp8_linear_dw_kernel(const __grid_constant__ DwArgs a) {
   constexpr int kRanks = Tiles * 16, kRowBytes = kRanks * 2 + 16;  // 16: rows of a matrix begin in different banks
   constexpr int kColumns = Bytes * 8, kAcross = kDwCols / kColumns, kGroups = kDwThreads / 32 / kAcross;
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(kDwThreads, 1) rowwise_fp8_linear_dw_kernel(co
     for (int b = 0; b < kBatch; ++b) {
       const int i = i0 + b * kDwThreads, row = i / kChunks;
       v[b] = make_uint4(0, 0, 0, 0), scale[b] = 0;
-      if (row < rows)
+      if (row < rows && i % kChunks * 8 < a.ranks)
         v[b] = *reinterpret_cast<const uint4*>(a.dz + (first + row) * a.lddz + i % kChunks * 8),
         scale[b] = a.scale[first + row];
     }
@@ -221,8 +221,8 @@ __global__ void __launch_bounds__(kDwThreads, 1) rowwise_fp8_linear_dw_kernel(co
       v = make_float4(v.x + w.x, v.y + w.y, v.z + w.z, v.w + w.w);
     }
     const int64_t at = static_cast<int64_t>(blockIdx.x) * kDwCols + c;
-    if (at < a.cols)
-      *reinterpret_cast<float4*>(a.parts + (static_cast<int64_t>(blockIdx.y) * kRanks + rank) * a.cols + at) = v;
+    if (at < a.cols && rank < a.ranks)
+      *reinterpret_cast<float4*>(a.parts + (static_cast<int64_t>(blockIdx.y) * a.ranks + rank) * a.cols + at) = v;
   });
 }
 
@@ -247,9 +247,11 @@ __global__ void rowwise_fp8_linear_dw_any(const T* dz, int64_t lddz, const uint8
   dw[rank * cols + k] = sum;
 }
 
-// Of one launch: ranks, whole sixteens; and rows of a gradient, whose parts have a fixed place.
+// Of one launch: ranks, whole eights; and rows of a gradient, whose parts have a fixed place.
 constexpr int64_t kMostRanks = 48, kMostRows = 32768;
 int64_t ranks_at_once(int64_t left) { return std::min(left, kMostRanks); }
+
+int64_t padded(int64_t ranks) { return ceil_div(ranks, 16) * 16; }
 
 // What a block keeps of dz: 192 KB where a card has that much.
 int64_t dw_shared() { return static_cast<int64_t>(std::min(size_t{192} << 10, device::card().shared)); }
@@ -257,15 +259,15 @@ int64_t dw_shared() { return static_cast<int64_t>(std::min(size_t{192} << 10, de
 // Whole waves over the multiprocessors, rows that fit into shared memory.
 int64_t dw_rows_of_block(const RowwiseFp8LinearDw& c, int64_t rows, int64_t ranks) {
   const int64_t slices = ceil_div(c.q.cols, kDwCols), splits = std::max<int64_t>(1, kProcessors / slices);
-  return std::min(dw_shared() / (ranks * 2 + 16) / 32, ceil_div(ceil_div(rows, splits), 32)) * 32;
+  return std::min(dw_shared() / (padded(ranks) * 2 + 16) / 32, ceil_div(ceil_div(rows, splits), 32)) * 32;
 }
 bool linear_fast(const RowwiseFp8Linear& c) {
-  return c.w.type == DType::kBF16 && c.w.rows % kRank == 0 && c.q.cols % 64 == 0 && even_rows(c.q) && even_rows(c.w) &&
+  return c.w.type == DType::kBF16 && c.w.rows % 8 == 0 && c.q.cols % 64 == 0 && even_rows(c.q) && even_rows(c.w) &&
          c.z.ld % 2 == 0 && c.q.rows < (1 << 30);
 }
 bool dw_fast(const RowwiseFp8LinearDw& c) {
-  return c.dz.type == DType::kBF16 && c.dz.cols % kRank == 0 && even_rows(c.dz) && even_rows(c.q) &&
-         c.q.cols % 8 == 0 && wide(c.dw) && c.q.rows > 0 && kMostRows * c.q.ld < (int64_t{1} << 32);
+  return c.dz.type == DType::kBF16 && c.dz.cols % 8 == 0 && even_rows(c.dz) && even_rows(c.q) && c.q.cols % 8 == 0 &&
+         wide(c.dw) && c.q.rows > 0 && kMostRows * c.q.ld < (int64_t{1} << 32);
 }
 
 template <typename K>
@@ -285,9 +287,10 @@ void linear_of(cudaStream_t stream, const RowwiseFp8Linear& c, int64_t first, in
                      c.z.ld,
                      static_cast<int>(c.q.rows),
                      static_cast<int>(c.q.cols)};
-  const auto kernel = ranks == 16   ? rowwise_fp8_linear_kernel<2>
-                      : ranks == 32 ? rowwise_fp8_linear_kernel<4>
-                                    : rowwise_fp8_linear_kernel<6>;
+  static constexpr decltype(&rowwise_fp8_linear_kernel<1>) kKernels[] = {
+      rowwise_fp8_linear_kernel<1>, rowwise_fp8_linear_kernel<2>, rowwise_fp8_linear_kernel<3>,
+      rowwise_fp8_linear_kernel<4>, rowwise_fp8_linear_kernel<5>, rowwise_fp8_linear_kernel<6>};
+  const auto kernel = kKernels[ranks / 8 - 1];
   const size_t bytes = static_cast<size_t>(kLinearWarps * kLinearRows * ranks) * sizeof(float);
   allow_shared(kernel, bytes);
   launch_dependent(kernel, dim3(static_cast<unsigned>(ceil_div(c.q.rows, kLinearRows))), dim3(kThreads), bytes, stream,
@@ -305,21 +308,23 @@ void dw_of(cudaStream_t stream, const RowwiseFp8LinearDw& c, int64_t row, int64_
                  c.q.cols,
                  static_cast<uint32_t>(c.q.ld),
                  static_cast<int>(all),
-                 static_cast<int>(rows)};
-  const auto kernel = ranks == 16   ? rowwise_fp8_linear_dw_kernel<1, 8>
-                      : ranks == 32 ? rowwise_fp8_linear_dw_kernel<2, 8>
-                                    : rowwise_fp8_linear_dw_kernel<3, 4>;
-  const int64_t groups = ranks == 48 ? 2 : 4;
-  const size_t bytes = std::max(static_cast<size_t>(rows * (ranks * 2 + 16)),
-                                static_cast<size_t>((groups - 1) * ranks * kDwCols) * sizeof(float));
+                 static_cast<int>(rows),
+                 static_cast<int>(ranks)};
+  const int64_t wide = padded(ranks);
+  const auto kernel = wide == 16   ? rowwise_fp8_linear_dw_kernel<1, 8>
+                      : wide == 32 ? rowwise_fp8_linear_dw_kernel<2, 8>
+                                   : rowwise_fp8_linear_dw_kernel<3, 4>;
+  const int64_t groups = wide == 48 ? 2 : 4;
+  const size_t bytes = std::max(static_cast<size_t>(rows * (wide * 2 + 16)),
+                                static_cast<size_t>((groups - 1) * wide * kDwCols) * sizeof(float));
   allow_shared(kernel, bytes);
   kernel<<<dim3(static_cast<unsigned>(ceil_div(c.q.cols, kDwCols)), static_cast<unsigned>(splits)), kDwThreads, bytes,
            stream>>>(a);
   check_launch("rowwise_fp8_linear_dw");
   SumArgs sum{};
-  sum.da_parts = parts, sum.da = c.dw + first * c.q.cols, sum.n_da = ranks * c.q.cols / kRank;
+  sum.da_parts = parts, sum.da = c.dw + first * c.q.cols, sum.n_da = ranks * c.q.cols / 8;
   sum.splits = static_cast<int32_t>(splits), sum.accumulate_da = c.accumulate || row > 0;
-  add_parts(stream, sum);
+  add_parts(stream, sum, 8);
 }
 
 }  // namespace
