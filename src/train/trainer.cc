@@ -343,7 +343,7 @@ class Run {
     const auto row = [&](int64_t i) { return data_->row(index, i); };
     const std::span<Rollout> rollouts = data_->rollouts(index);
     if (values_) ask_values(index, rollouts);
-    method_->take_rollouts(rollouts);
+    method_->take_rollouts(rollouts, index % steps_per_batch(s_.recipe.train.method) == 0);
     std::vector<const Completion*> completions;
     for (const Rollout& r : rollouts)
       for (const Completion& c : r.completions) completions.push_back(&c);

@@ -21,7 +21,8 @@ double deviation_of(std::span<const double> values) {
   return std::sqrt(sum / static_cast<double>(values.size() - 1));
 }
 
-void GroupMethod::take_rollouts(std::span<Rollout> rollouts) {
+void GroupMethod::take_rollouts(std::span<Rollout> rollouts, bool first) {
+  first_ = first;
   completions_.clear();
   groups_.clear();
   noted_.clear();
@@ -76,10 +77,15 @@ Completion& GroupMethod::completion_of(const Sequence& s) {
   Completion& c = *completions_[static_cast<size_t>(s.row)];
   MXT_ASSERT(static_cast<int64_t>(s.logp.size()) == c.trained());
   if (c.old_logp.empty()) c.old_logp.assign(s.logp.begin(), s.logp.end());  // on policy: the ratio is 1
-  // Training's own log-probabilities count; how far those that sampling drew from are from them is shown.
-  for (size_t t = 0; t < c.sampled_logp.size(); ++t)
-    means_.add("sampler_trainer_kl", step().batch_of(s.row),
-               static_cast<double>(c.sampled_logp[t]) - static_cast<double>(c.old_logp[t]));
+  const auto note = [&](const char* name, std::span<const float> a, std::span<const float> b) {
+    for (size_t t = 0; t < a.size(); ++t)
+      means_.add(name, step().batch_of(s.row), static_cast<double>(a[t]) - static_cast<double>(b[t]));
+  };
+  // Before the first step on its completions the policy is the one that they are of: ratios are of what counts as their
+  // log-probabilities, and this is how far those are from the ones that are differentiated. Training's own count where
+  // none were given, whatever was drawn from; how far that is from them stands apart.
+  if (first_) note("sampler_trainer_kl", c.old_logp, s.logp);
+  note("sampler_difference", c.sampled_logp, c.old_logp);
   return c;
 }
 

@@ -19,7 +19,7 @@ class GroupMethod : public Method {
   bool has_reference() const override { return m_.kl_coef > 0; }
   bool wants_entropy() const override { return true; }
   float logit_scale() const override { return static_cast<float>(1.0 / m_.temperature); }
-  void take_rollouts(std::span<Rollout> rollouts) override;
+  void take_rollouts(std::span<Rollout> rollouts, bool first) override;
   void set_ends(std::span<const int32_t> ends) override { ends_.assign(ends.begin(), ends.end()); }
   std::map<std::string, double> metrics() override;
 
@@ -37,6 +37,7 @@ class GroupMethod : public Method {
   std::map<std::string, double> noted_;  // of the step, beside the means over batches
  private:
   std::vector<int32_t> ends_;
+  bool first_ = true;  // of the steps on these completions
 };
 
 }  // namespace mxt::train

@@ -19,8 +19,8 @@ class Grpo : public GroupMethod {
   explicit Grpo(const config::Method& m)
       : GroupMethod(m), sequence_level_(m.kind == config::MethodKind::kGspo), beta_(m.kl_coef) {}
 
-  void take_rollouts(std::span<Rollout> rollouts) override {
-    GroupMethod::take_rollouts(rollouts);
+  void take_rollouts(std::span<Rollout> rollouts, bool first) override {
+    GroupMethod::take_rollouts(rollouts, first);
     set_advantages();
   }
 

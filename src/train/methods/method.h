@@ -66,8 +66,9 @@ class Method {
   // Whether all tokens of the row's part are targets, the prompt's too.
   virtual bool trains_prompt(int /*part*/) const { return false; }
   // Of reinforcement: the step's prompts and completions, in the order of the step's rows; the method fills in their
-  // advantages (and old log-probabilities, where they have none). They stay until the step has ended.
-  virtual void take_rollouts(std::span<Rollout>) {}
+  // advantages (and old log-probabilities, where they have none). They stay until the step has ended. `first`: the step
+  // is the first on them.
+  virtual void take_rollouts(std::span<Rollout>, bool /*first*/) {}
   virtual void set_ends(std::span<const int32_t> /*end tokens*/) {}
   // Of Head::kScore: the id that pads (formats::score_pad).
   void set_pad(int64_t pad) { pad_ = pad; }

@@ -10,7 +10,7 @@ interface Part { title: string; lines: [key: string, label: string][] }
 const parts: Part[] = [
   { title: "Reward", lines: [["reward", "mean"], ["objective/scores", "mean"], ["objective/rlhf_reward", "less the divergence"], ["reward_std", "deviation"]] },
   { title: "Answer length, tokens", lines: [["completions/mean_length", "mean"], ["completions/min_length", "shortest"], ["completions/max_length", "longest"]] },
-  { title: "Divergence, nats a token", lines: [["kl", "from the reference"], ["objective/kl", "from the reference, an answer"], ["policy/approxkl_avg", "of the updates"], ["sampler_trainer_kl", "sampler and trainer"]] },
+  { title: "Divergence, nats a token", lines: [["kl", "from the reference"], ["objective/kl", "from the reference, an answer"], ["policy/approxkl_avg", "of the updates"], ["sampler_trainer_kl", "old policy and trainer"], ["sampler_difference", "sampling and trainer"]] },
   { title: "Clipped share", lines: [["clip_ratio/region_mean", "of tokens"], ["clip_ratio/low_mean", "below"], ["clip_ratio/high_mean", "above"], ["policy/clipfrac_avg", "policy"], ["val/clipfrac_avg", "values"]] },
   { title: "Entropy, nats a token", lines: [["entropy", "mean"], ["policy/entropy_avg", "mean"]] },
   { title: "Share of groups and answers", lines: [["frac_reward_zero_std", "groups of one reward"], ["completions/clipped_ratio", "answers cut off"]] },
