@@ -22,7 +22,7 @@ int64_t most_tokens(const kernels::Ops& ops) { return ops.device() ? 1 << 16 : 4
 // Or asks a reference before; that of a policy that samples is asked by a program of its own.
 bool scores_while_training(const config::Recipe& r) {
   const auto method = make_method(r.train.method);
-  return (method && ((method->has_reference() && !samples(r)) || method->wants_values())) ||
+  return (method && ((method->has_reference() && !samples(r)) || method->scores_policy())) ||
          (r.train.eval_every && (r.data.eval_fraction > 0 || r.data.eval_path || r.data.synth));
 }
 

@@ -90,9 +90,9 @@ class Run {
     evaluates_ = s.recipe.train.eval_every && data::has_part(o.data, "eval");
     if (evaluates_ && method_) eval_rows_ = std::make_unique<EvalRows>(o.data);
     const bool refers = method_ && method_->has_reference();
-    if (evaluates_ || refers || (method_ && method_->wants_values())) score_graph_ = s.scoring_graph();
+    if (evaluates_ || refers || (method_ && method_->scores_policy())) score_graph_ = s.scoring_graph();
     // The reference of a policy that samples is asked by a program of its own (keep_reference).
-    if (evaluates_ || (refers && !live_) || (method_ && method_->wants_values())) {
+    if (evaluates_ || (refers && !live_) || (method_ && method_->scores_policy())) {
       scorer_ = std::make_unique<runtime::Program>(score_graph_, plan, ops, program_settings(s));
       scorer_->allocate(*params_);
     }

@@ -200,6 +200,7 @@ TEST_P(LiveRuns, WhatCountsAsOldIsWhatTrainingDifferentiates) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, LiveRuns,
                          testing::Values("kind: grpo, num_generations: 4", "kind: gspo, num_generations: 4",
+                                         "kind: rloo, num_generations: 4, kl_coef: 0.1",
                                          "kind: ppo, num_generations: 2, inner_epochs: 1"),
                          [](const auto& i) { return std::string(i.param, 6, std::string(i.param).find(',') - 6); });
 

@@ -19,6 +19,7 @@ class Kto : public Method {
       : beta_(m.beta), good_weight_(m.desirable_weight), bad_weight_(m.undesirable_weight) {}
   bool has_reference() const override { return true; }
 
+  bool scores_policy() const override { return true; }
   std::vector<AheadSequence> ahead(const StepRows& s, const std::vector<AheadSequence>& rows) const override {
     std::vector<AheadSequence> out;
     for (int64_t i = 0; i < static_cast<int64_t>(rows.size()); ++i) {

@@ -57,6 +57,8 @@ class Method {
   // Whether it compares what comes of an answer with an estimate of that (value_model.h). Its completions have old_logp
   // and old_values before begin() is called.
   virtual bool wants_values() const { return false; }
+  // Whether the policy is scored before a step: ahead() has sequences, or old_logp is wanted.
+  virtual bool scores_policy() const { return wants_values(); }
   // The part of the step's loss that the estimates for a row's answer make, and its derivative by each; as many as
   // old_values.
   virtual double value_loss(int64_t /*row*/, std::span<const float> /*values*/, std::span<float> /*gradient*/) {

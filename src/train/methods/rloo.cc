@@ -20,6 +20,7 @@ class Rloo : public GroupMethod {
   using GroupMethod::GroupMethod;
 
   // The divergence is part of the reward, so it is needed before the step.
+  bool scores_policy() const override { return has_reference(); }
   std::vector<AheadSequence> ahead(const StepRows&, const std::vector<AheadSequence>& rows) const override {
     return has_reference() ? rows : std::vector<AheadSequence>();
   }
