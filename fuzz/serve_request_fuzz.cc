@@ -20,11 +20,12 @@ std::string flat(const ParserSettings& s, std::string_view text, size_t piece) {
   for (size_t i = 0; i < text.size() && !stream.stopped(); i += piece)
     p->push(stream.push(text.substr(i, piece)), deltas);
   p->push(stream.finish(), deltas);
-  p->finish(deltas);
+  p->finish(deltas, true);
   std::string content, reasoning, calls;
   for (const Delta& d : deltas) {
     if (d.kind == Delta::Kind::kContent) content += d.text;
     if (d.kind == Delta::Kind::kReasoning) reasoning += d.text;
+    if (d.kind == Delta::Kind::kNoReasoning) reasoning.clear();
     if (d.kind == Delta::Kind::kToolBegin) calls += "\n" + d.name + " ";
     if (d.kind == Delta::Kind::kToolArguments) calls += d.text;
   }

@@ -56,6 +56,9 @@ class Printer {
           put(d.text);
           content += d.text;
           break;
+        case Kind::kNoReasoning:
+          reasoning.clear();
+          break;
         case Kind::kToolBegin:
           unfold();
           put((content.empty() && calls.empty() ? "" : "\n") + std::string("→ ") + d.name + " ");
@@ -171,7 +174,9 @@ class Conversation {
       printer.take(deltas);
     };
     infer::CalculationMarks marks(*text_.tok);
+    int64_t made = 0;
     engine_.generate({r}, [&](size_t, int32_t id) {
+      ++made;
       const std::string bytes = text_.tok->token_bytes(id);
       if (const std::string mark = marks.before(id); !mark.empty()) push(stream.push(mark));
       // Control tokens are not shown, but tags are some models' control tokens and the parser wants them.
@@ -181,7 +186,7 @@ class Conversation {
     push(stream.push(marks.finish()));
     push(stream.finish());
     serve::Deltas rest;
-    parse->finish(rest);
+    parse->finish(rest, made < o_.max_tokens && !g_stop.load());
     printer.take(rest);
     printer.end();
     OrderedJson reply{{"role", "assistant"}, {"content", printer.content}};

@@ -81,12 +81,13 @@ class Relay {
     const auto p = make_parser(parser_);
     Deltas deltas;
     p->push(m["content"].get<std::string>(), deltas);
-    p->finish(deltas);
+    p->finish(deltas, choice.value("finish_reason", OrderedJson()) != OrderedJson("length"));
     std::string content, reasoning;
     OrderedJson calls = OrderedJson::array();
     for (const Delta& d : deltas) {
       if (d.kind == Delta::Kind::kContent) content += d.text;
       if (d.kind == Delta::Kind::kReasoning) reasoning += d.text;
+      if (d.kind == Delta::Kind::kNoReasoning) reasoning.clear();
       if (d.kind == Delta::Kind::kToolBegin)
         calls.push_back({{"id", d.id}, {"type", "function"}, {"function", {{"name", d.name}, {"arguments", ""}}}});
       if (d.kind == Delta::Kind::kToolArguments) {
@@ -132,12 +133,13 @@ class Relay {
     Deltas deltas;
     if (delta.contains("content") && delta["content"].is_string())
       st.parser->push(delta["content"].get<std::string>(), deltas);
-    if (last) st.parser->finish(deltas);
+    if (last) st.parser->finish(deltas, choice["finish_reason"] != OrderedJson("length"));
     const OrderedJson reason = last ? choice["finish_reason"] : OrderedJson(nullptr);
     OrderedJson rest = delta;
     rest.erase("content");
     choice["finish_reason"] = nullptr;
     for (const Delta& d : deltas) {
+      if (d.kind == Delta::Kind::kNoReasoning) continue;
       OrderedJson one = std::move(rest);
       rest = OrderedJson::object();
       if (d.kind == Delta::Kind::kContent) one["content"] = d.text;

@@ -16,15 +16,16 @@ struct Made {
   bool operator==(const Made&) const = default;
 };
 
-Made run(const ParserSettings& s, const std::string& text, size_t piece) {
+Made run(const ParserSettings& s, const std::string& text, size_t piece, bool ended = true) {
   const auto p = make_parser(s);
   Deltas deltas;
   for (size_t i = 0; i < text.size(); i += piece) p->push(text.substr(i, piece), deltas);
-  p->finish(deltas);
+  p->finish(deltas, ended);
   Made m;
   for (const Delta& d : deltas) {
     if (d.kind == Delta::Kind::kContent) m.content += d.text;
     if (d.kind == Delta::Kind::kReasoning) m.reasoning += d.text;
+    if (d.kind == Delta::Kind::kNoReasoning) m.reasoning.clear();
     if (d.kind == Delta::Kind::kToolBegin) {
       EXPECT_EQ(d.index, static_cast<int64_t>(m.names.size()));
       EXPECT_FALSE(d.id.empty());
@@ -36,9 +37,9 @@ Made run(const ParserSettings& s, const std::string& text, size_t piece) {
   return m;
 }
 
-void expect(const ParserSettings& s, const std::string& text, const Made& want) {
+void expect(const ParserSettings& s, const std::string& text, const Made& want, bool ended = true) {
   for (size_t piece : {1u, 2u, 3u, 5u, 7u, 11u, 1000u}) {
-    const Made got = run(s, text, piece);
+    const Made got = run(s, text, piece, ended);
     EXPECT_EQ(got.content, want.content) << piece << ": " << text;
     EXPECT_EQ(got.reasoning, want.reasoning) << piece << ": " << text;
     EXPECT_EQ(got.names, want.names) << piece << ": " << text;
@@ -198,7 +199,14 @@ TEST(Think, ReasoningAndContent) {
   expect(thinking, "hm</think>Answer", {"Answer", "hm", {}, {}});
   expect(thinking, "\n<think>\nhm\n</think>\n\n<tool_call>\n{\"name\":\"f\",\"arguments\":{}}\n</tool_call>",
          {"", "hm", {"f"}, {"{}"}});
-  expect(thinking, "never ends", {"", "never ends", {}, {}});
+  // What is cut off was still thinking; what ended without a tag, under a prompt that opens one, never was.
+  expect(thinking, "never ends", {"", "never ends", {}, {}}, false);
+  expect(thinking, "Paris.\n", {"Paris.\n", "", {}, {}});
+  expect(thinking, "1 < 2 </thin", {"1 < 2 </thin", "", {}, {}});
+  expect(thinking, "So:\n<tool_call>\n{\"name\":\"f\",\"arguments\":{\"a\":1}}\n</tool_call>",
+         {"So:", "", {"f"}, {R"({"a":1})"}});
+  expect(thinking, "<think>opened by the model", {"", "opened by the model", {}, {}});
+  expect(thinking, "\n", {"", "", {}, {}});
   expect(s, "no tags <think>x</think>", {"no tags <think>x</think>", "", {}, {}});
   expect(s, "<thi", {"<thi", "", {}, {}});
   expect(thinking, "<think>\n\n</think>\n\nhi", {"hi", "", {}, {}});

@@ -123,7 +123,7 @@ class Hermes final : public OutputParser {
     }
   }
 
-  void finish(Deltas& out) override {
+  void finish(Deltas& out, bool) override {
     if (inside_)
       end_call(false, out);
     else

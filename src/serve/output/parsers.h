@@ -13,7 +13,8 @@ namespace mxt::serve {
 
 // A piece of the answer. A tool call begins with a delta that has id and name; its arguments follow in pieces.
 struct Delta {
-  enum class Kind : uint8_t { kContent, kReasoning, kToolBegin, kToolArguments } kind = Kind::kContent;
+  // kNoReasoning: what was given as reasoning was the answer itself, which follows once more as what it is.
+  enum class Kind : uint8_t { kContent, kReasoning, kNoReasoning, kToolBegin, kToolArguments } kind = Kind::kContent;
   std::string text;   // content, reasoning, or a piece of the arguments
   int64_t index = 0;  // of the tool call
   std::string id, name;
@@ -24,7 +25,8 @@ class OutputParser {
  public:
   virtual ~OutputParser() = default;
   virtual void push(std::string_view text, Deltas& out) = 0;
-  virtual void finish(Deltas& out) = 0;
+  // `ended`: the model ended the answer itself; else it was cut off.
+  virtual void finish(Deltas& out, bool ended) = 0;
 };
 
 enum class ReasoningStyle : uint8_t { kNone, kThinkTags };
@@ -41,7 +43,8 @@ struct ParserSettings {
 std::unique_ptr<OutputParser> make_parser(const ParserSettings& settings);
 
 // The parts.
-//   <think>…</think>: its inside is reasoning; the newlines around the tags belong to neither.
+//   <think>…</think>: its inside is reasoning; the newlines around the tags belong to neither. Where the prompt opened
+//   it and an answer ended without a tag there was no reasoning (a model tuned on plain answers).
 std::unique_ptr<OutputParser> think_parser(bool starts_thinking, std::unique_ptr<OutputParser> content);
 //   Hermes: <tool_call>\n{"name": …, "arguments": {…}}\n</tool_call>. The arguments stream as they are written; a block
 //   that is not such an object is content.

@@ -21,7 +21,7 @@ class QwenCoder final : public OutputParser {
     while (step(out)) {
     }
   }
-  void finish(Deltas& out) override {
+  void finish(Deltas& out, bool) override {
     if (state_ == State::kText)
       say(held_, out);
     else if (state_ == State::kOpened)

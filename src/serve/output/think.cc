@@ -25,7 +25,7 @@ class Plain final : public OutputParser {
   void push(std::string_view text, Deltas& out) override {
     if (!text.empty()) out.push_back({Delta::Kind::kContent, std::string(text)});
   }
-  void finish(Deltas&) override {}
+  void finish(Deltas&, bool) override {}
 };
 
 class Think final : public OutputParser {
@@ -45,17 +45,24 @@ class Think final : public OutputParser {
         state_ = State::kThinking;
       } else {
         state_ = starts_thinking_ ? State::kThinking : State::kContent;
+        untagged_ = starts_thinking_;
       }
       trim_ = state_ == State::kThinking;
     }
     if (state_ == State::kThinking) think(false, out);
     if (state_ == State::kContent) say(out);
   }
-  void finish(Deltas& out) override {
+  void finish(Deltas& out, bool ended) override {
     if (state_ == State::kStart) state_ = starts_thinking_ ? State::kThinking : State::kContent;
-    if (state_ == State::kThinking) think(true, out);
+    if (state_ == State::kThinking) {
+      think(true, out);
+      if (ended && untagged_) {
+        out.push_back({Delta::Kind::kNoReasoning, ""});
+        content_->push(said_, out);
+      }
+    }
     if (state_ == State::kContent) say(out);
-    content_->finish(out);
+    content_->finish(out, ended);
   }
 
  private:
@@ -83,11 +90,16 @@ class Think final : public OutputParser {
         ++keep;
       reasoning = held_.substr(0, held_.size() - keep);
       held_.erase(0, held_.size() - keep);
-      if (last) held_.clear();
     }
     if (state_ == State::kContent)
       while (!reasoning.empty() && (reasoning.back() == '\n' || reasoning.back() == '\r')) reasoning.pop_back();
-    if (!reasoning.empty()) out.push_back({Delta::Kind::kReasoning, std::move(reasoning)});
+    if (untagged_) said_ += reasoning;
+    if (last && state_ == State::kThinking) {
+      if (untagged_) said_ += held_;  // its newlines too
+      held_.clear();
+    }
+    if (reasoning.empty()) return;
+    out.push_back({Delta::Kind::kReasoning, std::move(reasoning)});
   }
   void say(Deltas& out) {
     if (!trim_left()) return;
@@ -96,9 +108,9 @@ class Think final : public OutputParser {
   }
 
   std::unique_ptr<OutputParser> content_;
-  bool starts_thinking_, trim_ = false;
+  bool starts_thinking_, untagged_ = false, trim_ = false;
   State state_ = State::kStart;
-  std::string held_;
+  std::string held_, said_;
 };
 
 }  // namespace

@@ -95,6 +95,9 @@ class Chat final : public Generation {
           o.reasoning += d.text;
           delta["reasoning"] = delta["reasoning_content"] = d.text;
           break;
+        case Delta::Kind::kNoReasoning:
+          o.reasoning.clear();
+          continue;
         case Delta::Kind::kToolBegin:
           o.called = true;
           o.calls.push_back({{"id", d.id}, {"type", "function"}, {"function", {{"name", d.name}, {"arguments", ""}}}});
@@ -132,7 +135,7 @@ class Chat final : public Generation {
     Output& o = outputs_[c.index];
     Deltas deltas;
     o.parser->push(text, deltas);
-    o.parser->finish(deltas);
+    o.parser->finish(deltas, c.reason == "stop");
     take(c, o, deltas);
     if (common_.stream) {
       send(c, o, OrderedJson::object());
