@@ -17,6 +17,7 @@
 #include "checkpoint/state.h"
 #include "checkpoint/weights.h"
 #include "data/inputs.h"
+#include "data/own_source.h"
 #include "data/prepare.h"
 #include "data/source/records.h"
 #include "data/synth/synth.h"
@@ -148,6 +149,7 @@ Pipeline::Pipeline(const Options& o)
     : o_(o), recipe_(o.recipe ? *o.recipe : load_recipe(o.recipe_path)), meter_(energy_sources(recipe_.hardware)) {
   apply_throttle(recipe_, o.threads);
   if (const std::string slow = slow_processor(); !slow.empty() && recipe_.hardware.cpu_lane()) log::warn("{}", slow);
+  data::refuse_own_source(recipe_.data, o_.out + "/dataset");  // before its first file lies there
   lock_ = std::make_unique<FolderLock>(o_.out);
   const std::string kept = o_.out + "/recipe.yaml";
   recipe_digest_ = config::recipe_hash(recipe_);

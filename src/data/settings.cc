@@ -1,7 +1,5 @@
 #include "data/settings.h"
 
-#include <fnmatch.h>
-
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -9,6 +7,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "config/field.h"
+#include "data/own_source.h"
 #include "data/prepare.h"
 #include "data/source/fetch.h"
 #include "data/source/table.h"
@@ -37,26 +36,6 @@ void say_unused(const config::Data& d) {
   std::error_code ec;
   if (d.source == DataSource::kLocal && d.split != "train" && d.path && fs::is_regular_file(*d.path, ec))
     log::warn("data.split \"{}\": {} is one file, and all of it is read", d.split, *d.path);
-}
-
-// A folder (or a pattern) whose files are all read must not hold what is made of them: the next preparation would read
-// that as rows.
-void refuse_own_source(const std::optional<std::string>& path, const std::string& out) {
-  std::error_code ec;
-  if (!path || out.empty() || fs::is_regular_file(*path, ec)) return;
-  const fs::path made = fs::weakly_canonical(fs::absolute(out), ec) / "dataset.json";
-  bool inside;
-  if (fs::is_directory(*path, ec)) {
-    const fs::path rest = made.lexically_relative(fs::canonical(*path, ec));
-    inside = !rest.empty() && *rest.begin() != "..";
-  } else {
-    inside = ::fnmatch(fs::absolute(*path).lexically_normal().c_str(), made.c_str(), 0) == 0;
-  }
-  if (inside)
-    fail_input(
-        "{}: lies where all files are read as rows ({}): what is prepared there would be read the next time; choose "
-        "another folder for it, or name the files",
-        out, *path);
 }
 
 // Streams one after another.
@@ -362,9 +341,7 @@ Settings read_settings(const config::Recipe& r, const Access& access, const std:
     s.eval_texts = access.eval_texts();
   }
   say_unused(d);
-  refuse_own_source(d.path, out);
-  refuse_own_source(d.eval_path, out);
-  for (const config::MixtureSource& m : d.mixture) refuse_own_source(m.path, out);
+  refuse_own_source(d, out);
   s.models = models_of(r, access);
   s.curation = curation_of(r, s.eval_texts, s.models);
   s.mixture_stop = d.mixture_stop;

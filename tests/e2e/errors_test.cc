@@ -130,6 +130,21 @@ TEST(Errors, ChangedDataAreTrainedAnewByRunAndRefusedByResume) {
   EXPECT_EQ(read_file(f / "out/checkpoint/model.safetensors"), read_file(f / "fresh/checkpoint/model.safetensors"));
 }
 
+TEST(Errors, ARunAmongItsOwnRowsIsRefusedBeforeItsFirstFile) {
+  cli::Folder f("among");
+  cli::Tiny t;
+  const std::string golden = cli::golden(t.model) + "/rows.jsonl", rows = f / "rows";
+  make_folders(rows);
+  write_file_atomic(rows + "/a.jsonl", read_file(golden));
+  std::string recipe = cli::recipe(t);
+  recipe.replace(recipe.find(golden), golden.size(), rows);
+  write_file_atomic(f / "r.yaml", recipe);
+  for (const char* verb : {"run ", "train "})
+    for (const char* out : {"", "/", "/deep/er"})
+      expect_error(cli::run(verb + (f / "r.yaml") + " --out " + rows + out), 1, {"read as rows", "another folder"});
+  EXPECT_EQ(list_entries(rows), std::vector<std::string>{"a.jsonl"});
+}
+
 TEST(Errors, AnAdapterOnAModuleThatNoLayerHasIsRefusedBeforeTraining) {
   cli::Folder f("nowhere");
   for (const char* target : {"layers.5.self_attn.q_proj", "mlp.q_proj", "q_proj, mlp.v_proj"}) {
