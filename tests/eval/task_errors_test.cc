@@ -1,11 +1,14 @@
 // What a wrong task file or missing data is answered with.
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "eval/score/metrics.h"
 #include "eval/task/index.h"
 #include "eval/task/task.h"
 #include "eval/task/yaml.h"
@@ -91,6 +94,38 @@ TEST(TaskErrors, NamesTheKeyThatIsWrong) {
   c = base();
   c["repeats"] = 100000000;
   EXPECT_NE(problem(c).first.find("repeats"), std::string::npos);
+}
+
+// Right answers that are none of the choices: said, scored 0, whatever the metric.
+TEST(Choices, ThatHoldNoRightAnswerScoreNothing) {
+  int n = 0;
+  for (const OrderedJson& gold : std::vector<OrderedJson>{OrderedJson::array(), -1, -100, 2, "c", nullptr, 1.5,
+                                                          OrderedJson::array({5, "z"}), OrderedJson::object()}) {
+    OrderedJson c = base();
+    c["task"] = fmt::format("t{}", n++);
+    c["doc_to_target"] = "gold";
+    c["metric_list"] = OrderedJson::array();
+    for (const char* m : {"acc", "acc_norm", "f1", "mcc", "brier_score", "exact_match"})
+      c["metric_list"].push_back({{"metric", m}});
+    const Task t(c, {kData});
+    testing::internal::CaptureStderr();
+    const auto got = t.score({{"question", "?"}, {"gold", gold}}, {{-1.0, false}, {-2.0, false}}, {});
+    EXPECT_NE(testing::internal::GetCapturedStderr().find("is none of its 2 choices"), std::string::npos) << gold;
+    ASSERT_EQ(got.size(), 6u) << gold;
+    for (const size_t i : {0u, 1u, 5u}) EXPECT_EQ(got[i].second, 0) << gold << " " << got[i].first;
+    EXPECT_LT(got[2].second[0].get<int64_t>(), 0) << gold;
+  }
+}
+
+TEST(Aggregations, OfPairsSayWhatTheyWant) {
+  for (const char* name : {"brier_score", "bleu", "chrf", "ter"})
+    for (const OrderedJson& item : std::vector<OrderedJson>{1.0, nullptr, "x", OrderedJson::array(), {1}, {"a", 1}}) {
+      const Aggregation a = aggregation(name, "t");
+      EXPECT_THROW(a.compute({item}), Error) << name << " " << item;
+      if (a.std_err == Aggregation::StdErr::kBootstrap) {
+        EXPECT_THROW(standard_error(a, {item, item}, 10), Error) << name << " " << item;
+      }
+    }
 }
 
 TEST(TaskErrors, WhatIsNotHereEndsWithThree) {

@@ -70,9 +70,20 @@ double matthews(const Numbers& pairs) {
   return below == 0 ? 0 : (correct * n - cross) / std::sqrt(below);
 }
 
+// A metric of single numbers under an aggregation of pairs: a task file can name that.
+void check_pair(const OrderedJson& item, const char* aggregation, const char* second) {
+  if (!item.is_array() || item.size() != 2)
+    fail_input("aggregation {}: wants a reference and {} of each document, the metric gives {}", aggregation, second,
+               item.dump().substr(0, 60));
+}
+
 double brier(const std::vector<OrderedJson>& items) {
   double sum = 0;
   for (const OrderedJson& item : items) {
+    check_pair(item, "brier_score", "probabilities");
+    if (!item[0].is_number_integer() || !item[1].is_array())
+      fail_input("aggregation brier_score: wants the index of the right choice and probabilities, the metric gives {}",
+                 item.dump().substr(0, 60));
     const int64_t gold = item[0].get<int64_t>();
     for (size_t c = 0; c < item[1].size(); ++c) {
       const double d = item[1][c].get<double>() - (static_cast<int64_t>(c) == gold ? 1 : 0);
@@ -121,6 +132,9 @@ Numbers flatten(const std::vector<OrderedJson>& items, const Kernel& k) {
   out.reserve(items.size() * width);
   for (const OrderedJson& item : items) {
     if (k.of_text) {
+      check_pair(item, "bleu, chrf and ter", "an answer");
+      if (!item[1].is_string())
+        fail_input("aggregation bleu, chrf and ter: an answer is text, not {}", item[1].dump().substr(0, 60));
       const OrderedJson references = item[0].is_array() ? item[0] : OrderedJson::array({item[0]});
       const Numbers sums = k.of_text(item[1].get<std::string>(), references.get<std::vector<std::string>>());
       out.insert(out.end(), sums.begin(), sums.end());

@@ -82,7 +82,8 @@ DocMetrics Task::score_choices(const OrderedJson& doc, const std::vector<Ordered
     for (const OrderedJson& g : gold) right.push_back(index_of(g));
   else
     right.push_back(index_of(gold));
-  if (std::find(right.begin(), right.end(), -100) != right.end()) say_no_gold(name_, gold, n);
+  if (right.empty()) right.push_back(-100);
+  if (std::any_of(right.begin(), right.end(), [](int64_t g) { return g < 0; })) say_no_gold(name_, gold, n);
   auto is_right = [&](size_t i) {
     return std::find(right.begin(), right.end(), static_cast<int64_t>(i)) != right.end() ? 1.0 : 0.0;
   };
