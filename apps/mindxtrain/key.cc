@@ -6,6 +6,7 @@
 #include "base/files.h"
 #include "evm/keystore.h"
 #include "model_files.h"
+#include "new_key.h"
 #include "provenance/model_sign.h"
 #include "provenance/sign.h"
 #include "verbs.h"
@@ -59,13 +60,9 @@ void sign(const Options& o) {
 
 }  // namespace
 
-void add_key(CLI::App& app) {
-  auto* c = app.add_subcommand("key", "signing keys\nexample: mindxtrain key new ~/.mindxtrain.key");
-  c->require_subcommand(1);
+CLI::App* add_new_key(CLI::App& verb, const std::string& name, const std::string& description) {
   auto o = std::make_shared<Options>();
-  auto* n = c->add_subcommand("new",
-                              "a new key, its public half in FILE.pub; nothing is overwritten\nexample: mindxtrain key "
-                              "new ~/.mindxtrain.key --encrypt");
+  auto* n = verb.add_subcommand(name, description);
   n->add_option("file", o->file, "where the key is written, for its owner alone")->required();
   n->add_option(
        "--kind", o->kind,
@@ -75,6 +72,16 @@ void add_key(CLI::App& app) {
       ->capture_default_str();
   n->add_flag("--encrypt", o->encrypt, "under the passphrase in MINDXTRAIN_KEY_PASSPHRASE");
   n->callback([o] { make(*o); });
+  return n;
+}
+
+void add_key(CLI::App& app) {
+  auto* c = app.add_subcommand("key", "signing keys\nexample: mindxtrain key new ~/.mindxtrain.key");
+  c->require_subcommand(1);
+  auto o = std::make_shared<Options>();
+  add_new_key(*c, "new",
+              "a new key, its public half in FILE.pub; nothing is overwritten\nexample: mindxtrain key "
+              "new ~/.mindxtrain.key --encrypt");
   auto* s = c->add_subcommand("sign",
                               "sign a model's folder so that OpenSSF's `model_signing verify key` accepts it\nexample: "
                               "mindxtrain key sign out/run1/checkpoint --key p256.key --out model.sig");

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "config/recipe.h"
 #include "machine.h"
+#include "new_key.h"
 #include "provenance/manifest.h"
 #include "provenance/merkle.h"
 #include "provenance/receipt.h"
@@ -20,7 +21,7 @@ namespace mxt::app {
 namespace {
 
 struct Options {
-  std::string manifest, config, key, work, new_key, prove, proof, rpc, registry, publisher;
+  std::string manifest, config, key, work, prove, proof, rpc, registry, publisher;
   bool json = false, replay = false;
   int threads = 0;
 };
@@ -85,11 +86,9 @@ void add_receipt(CLI::App& app) {
       "receipt", "re-hash everything that a manifest names\nexample: mindxtrain receipt out/run1/manifest.json");
   auto o = std::make_shared<Options>();
   c->add_option("manifest", o->manifest, "manifest.json of a run, the run's folder, or a published copy of it");
-  auto* keygen = c->add_subcommand("keygen",
-                                   "make a key for receipt.sign_key; its public half, for --key, goes to "
-                                   "FILE.pub\nexample: mindxtrain receipt keygen ~/.mindxtrain.key");
-  keygen->add_option("file", o->new_key, "where the key is written, for its owner alone")->required();
-  keygen->callback([o] { std::printf("%s\n", provenance::make_key(o->new_key).c_str()); });
+  auto* keygen = add_new_key(*c, "keygen",
+                             "make a key for receipt.sign_key (as `key new` does); its public half, for --key, goes to "
+                             "FILE.pub\nexample: mindxtrain receipt keygen ~/.mindxtrain.key");
   c->add_option("--config", o->config, "the manifest must be of this recipe");
   c->add_option("--key", o->key, "public key (or NAME.pub) that must have signed");
   auto* replay_flag =

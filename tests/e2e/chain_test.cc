@@ -508,6 +508,12 @@ TEST(Signed, ARunSignsWithTheRecipesKey) {
   r = cli::run("receipt keygen " + key);
   ASSERT_EQ(r.code, 0) << r.out;
   EXPECT_EQ(cli::run("receipt keygen " + key).code, 1);  // never over another key
+  for (const std::string verb : {"receipt keygen ", "key new "}) {
+    const std::string locked = c.f / ("locked by " + verb.substr(0, 3));
+    EXPECT_EQ(cli::run(verb + "'" + locked + "' --encrypt").code, 3) << verb;
+    ASSERT_EQ(cli::run(verb + "'" + locked + "' --encrypt", "MINDXTRAIN_KEY_PASSPHRASE=w").code, 0) << verb;
+    EXPECT_TRUE(read_file(locked).find("argon2id") != std::string::npos) << verb;
+  }
   ASSERT_EQ(c.run("out").code, 0);
   r = cli::run("receipt " + (c.f / "out") + " --key " + key + ".pub");
   EXPECT_EQ(r.code, 0) << r.out;
