@@ -2,6 +2,7 @@
 
 #include <cctype>
 #include <cmath>
+#include <ctime>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
@@ -691,6 +692,40 @@ TEST(JsonGrammar, BadSchemasAreRefused) {
       R"({"type":"array","minItems":4000,"items":{"type":"array","minItems":4000,"items":{"type":"array","minItems":4000}}})";
   Automaton a = of(wide);  // lazily: the states are not made
   EXPECT_FALSE(a.matches("[]"));
+}
+
+// Long lists cost what they hold, not its square: each of these took the better part of a minute.
+TEST(JsonGrammar, LongListsCostLittle) {
+  constexpr int n = 60'000;
+  OrderedJson words = OrderedJson::array(), numbers = words, names = words;
+  OrderedJson::object_t members;
+  for (int i = 0; i < n; ++i) {
+    words.push_back("word" + std::to_string(i));
+    numbers.push_back(i);
+    members.emplace_back("m" + std::to_string(i), 1);
+    names.push_back("m" + std::to_string(i));
+  }
+  OrderedJson others = words, objects = OrderedJson::array();
+  others.erase(n - 1);
+  for (int i = 0; i < n; ++i) objects.push_back({{"a", i}});
+  OrderedJson other_objects = objects;
+  other_objects.erase(n - 1);
+  OrderedJson repeated = numbers;
+  repeated.push_back(0.0);  // as 0 is
+  const std::vector<std::pair<OrderedJson, const char*>> schemas = {
+      {{{"enum", words}, {"not", {{"enum", others}}}}, "\"word59999\""},
+      {{{"enum", objects}, {"not", {{"enum", other_objects}}}}, "{\"a\":59999}"},
+      {{{"allOf", {{{"enum", words}}, {{"enum", {"no", "word7"}}}}}}, "\"word7\""},
+      {{{"oneOf", {{{"enum", words}}, {{"enum", others}}}}}, "\"word59999\""},
+      {{{"enum", {OrderedJson(members), 5}}, {"required", names}, {"maxProperties", 1}}, "5"},
+      {{{"enum", {OrderedJson(members), 5}}, {"properties", members}, {"type", "integer"}}, "5"},
+      {{{"enum", {repeated, 5}}, {"uniqueItems", true}}, "5"},
+  };
+  for (const auto& [schema, only] : schemas) {
+    const std::clock_t begin = std::clock();
+    yes(schema.dump(), {only});
+    EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 5) << schema.dump().substr(0, 60);
+  }
 }
 
 TEST(Automaton, TokensAreThoseThatCanGoOn) {

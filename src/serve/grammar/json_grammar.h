@@ -21,7 +21,9 @@
 
 namespace mxt::serve {
 
-bool is_annotation(const std::string& keyword);  // says nothing of what is valid
+struct Lookup;
+
+bool is_annotation(const std::string& keyword);     // says nothing of what is valid
 bool is_list_of_values(const OrderedJson& schema);  // "enum" and nothing else
 // A schema, or a part of one, that no value satisfies.
 class NothingLeft : public Error {
@@ -104,8 +106,8 @@ class JsonGrammar {
   OrderedJson flat(OrderedJson s, const std::string& at);
   OrderedJson copied(OrderedJson s, const std::string& at);
   OrderedJson without(const OrderedJson& s, std::initializer_list<const char*> keys, const std::string& at);
-  // Whether a value is as the schema demands.
-  bool allows(const OrderedJson& s, const OrderedJson& v, const std::string& at, int depth) const;
+  // Whether a value is as the schema demands. `seen` is of this schema.
+  bool allows(const OrderedJson& s, const OrderedJson& v, const std::string& at, int depth, Lookup& seen) const;
   bool matches(const std::string& regex, const OrderedJson& text) const;
   static std::string spelled(const OrderedJson& j);
   void spend(size_t cells, const std::string& at);

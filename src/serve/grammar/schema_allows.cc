@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "serve/grammar/decimal.h"
 #include "serve/grammar/json_grammar.h"
+#include "serve/grammar/lookup.h"
 #include "serve/output/schema_types.h"
 
 namespace mxt::serve {
@@ -54,10 +55,8 @@ size_t characters(const std::string& s) {
 }
 
 bool all_different(const OrderedJson& list) {
-  for (size_t i = 0; i < list.size(); ++i)
-    for (size_t j = 0; j < i; ++j)
-      if (list[i] == list[j]) return false;
-  return true;
+  ValueSet seen;
+  return std::all_of(list.begin(), list.end(), [&](const OrderedJson& v) { return seen.insert(v); });
 }
 
 }  // namespace
@@ -72,12 +71,13 @@ bool JsonGrammar::matches(const std::string& regex, const OrderedJson& text) con
   return a->matches(spelled(text));
 }
 
-bool JsonGrammar::allows(const OrderedJson& s, const OrderedJson& v, const std::string& at, int depth) const {
+bool JsonGrammar::allows(const OrderedJson& s, const OrderedJson& v, const std::string& at, int depth,
+                         Lookup& seen) const {
   if (depth > kMaxDepth) fail_input("{}: the schema is nested too deeply", at);
   if (s.is_boolean()) return s.get<bool>();
   if (!s.is_object()) fail_input("{}: a schema is an object", at);
   auto inner = [&](const OrderedJson& schema, const OrderedJson& value) {
-    return allows(schema, value, at, depth + 1);
+    return allows(schema, value, at, depth + 1, seen);
   };
   auto list = [&](const char* key) { return s.contains(key) && s[key].is_array() ? &s[key] : nullptr; };
   if (s.contains("nullable") && s["nullable"] == OrderedJson(true) && v.is_null()) return true;
@@ -88,8 +88,7 @@ bool JsonGrammar::allows(const OrderedJson& s, const OrderedJson& v, const std::
     if (!any) return false;
   }
   if (s.contains("const") && s["const"] != v) return false;
-  if (const auto* values = list("enum"); values && std::find(values->begin(), values->end(), v) == values->end())
-    return false;
+  if (const auto* values = list("enum"); values && !seen.holds(*values, v)) return false;
   if (s.contains("$ref") && !inner(target(s["$ref"], at), v)) return false;
   if (const auto* parts = list("allOf"))
     for (const auto& p : *parts)
@@ -124,17 +123,19 @@ bool JsonGrammar::allows(const OrderedJson& s, const OrderedJson& v, const std::
   }
   if (!v.is_object()) return true;
   if (!in_count(s, "minProperties", "maxProperties", v.size())) return false;
+  const Members members(v);
   if (const auto* names = list("required"))
     for (const auto& n : *names)
-      if (n.is_string() && !v.contains(n.get<std::string>())) return false;
+      if (n.is_string() && !members.find(n.get_ref<const std::string&>())) return false;
   if (s.contains("dependentRequired") && s["dependentRequired"].is_object())
     for (const auto& [name, brings] : s["dependentRequired"].items())
-      for (const auto& other : v.contains(name) ? brings : OrderedJson())
-        if (other.is_string() && !v.contains(other.get<std::string>())) return false;
+      for (const auto& other : members.find(name) ? brings : OrderedJson())
+        if (other.is_string() && !members.find(other.get_ref<const std::string&>())) return false;
   const bool declared = s.contains("properties") && s["properties"].is_object();
   for (const auto& [name, member] : v.items()) {
-    bool known = declared && s["properties"].contains(name);
-    if (known && !inner(s["properties"][name], member)) return false;
+    const OrderedJson* own = declared ? seen.member(s["properties"], name) : nullptr;
+    bool known = own;
+    if (own && !inner(*own, member)) return false;
     if (s.contains("patternProperties") && s["patternProperties"].is_object())
       for (const auto& [regex, p] : s["patternProperties"].items())
         if (matches(regex, OrderedJson(name))) {

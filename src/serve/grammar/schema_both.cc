@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "serve/grammar/decimal.h"
 #include "serve/grammar/json_grammar.h"
+#include "serve/grammar/lookup.h"
 
 namespace mxt::serve {
 namespace {
@@ -54,18 +55,20 @@ OrderedJson both_or_none(const OrderedJson& a, const OrderedJson& b, const std::
 
 // Declared members of both; one that is declared by one alone is additional to the other.
 OrderedJson common_members(const OrderedJson& a, const OrderedJson& b, const std::string& at) {
-  OrderedJson out = OrderedJson::object();
+  const Members of_a(a["properties"]), of_b(b["properties"]);
+  OrderedJson::object_t out;
   for (const auto* one : {&a, &b}) {
     const OrderedJson& other = one == &a ? b : a;
     for (const auto& [name, p] : (*one)["properties"].items()) {
-      if (out.contains(name)) continue;
+      const OrderedJson *in_a = of_a.find(name), *in_b = of_b.find(name);
       const std::string there = at + "/properties/" + name;
-      if (other["properties"].contains(name))
-        out[name] = both_or_none(a["properties"][name], b["properties"][name], there);
-      else if (other.contains("additionalProperties"))
-        out[name] = both_or_none(p, other["additionalProperties"], there);
-      else
-        out[name] = p;
+      if (in_a && in_b) {
+        if (one == &a) out.emplace_back(name, both_or_none(*in_a, *in_b, there));
+      } else if (other.contains("additionalProperties")) {
+        out.emplace_back(name, both_or_none(p, other["additionalProperties"], there));
+      } else {
+        out.emplace_back(name, p);
+      }
     }
   }
   return out;
@@ -87,9 +90,9 @@ OrderedJson common_multiple(const OrderedJson& a, const OrderedJson& b, const st
 
 OrderedJson common_values(const OrderedJson& a, const OrderedJson& b) {
   OrderedJson out = OrderedJson::array();
+  const ValueSet others(b);
   for (const auto& x : a)
-    for (const auto& y : b)
-      if (x == y) out.push_back(x);
+    if (others.contains(x)) out.push_back(x);
   return out;
 }
 

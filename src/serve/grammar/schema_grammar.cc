@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "serve/grammar/decimal.h"
 #include "serve/grammar/json_grammar.h"
+#include "serve/grammar/lookup.h"
 #include "serve/output/schema_types.h"
 
 namespace mxt::serve {
@@ -294,9 +295,10 @@ OrderedJson JsonGrammar::of_one(const OrderedJson& branches, size_t i, const std
   if (!one.is_object() || !(one.contains("const") || (one.contains("enum") && one["enum"].is_array())))
     return branches[i];
   OrderedJson left = OrderedJson::array();
+  Lookup seen;
   for (const auto& v : one.contains("const") ? OrderedJson::array({one["const"]}) : one["enum"]) {
     bool alone = true;
-    for (size_t k = 0; k < branches.size(); ++k) alone = alone && (k == i || !allows(branches[k], v, at, 0));
+    for (size_t k = 0; k < branches.size(); ++k) alone = alone && (k == i || !allows(branches[k], v, at, 0, seen));
     if (alone) left.push_back(v);
   }
   if (left.empty()) throw NothingLeft(at + "/oneOf: every value of a branch is one of another branch too");
@@ -314,8 +316,9 @@ JsonGrammar::Rule JsonGrammar::listed(const OrderedJson& s, const std::string& a
       s, s.contains("const") ? std::initializer_list<const char*>{"const"} : std::initializer_list<const char*>{"enum"},
       at);
   std::vector<Rule> choices;
+  Lookup seen;
   for (const auto& v : values)
-    if (allows(rest, v, at, 0)) choices.push_back(literal(spelled(v)));
+    if (allows(rest, v, at, 0, seen)) choices.push_back(literal(spelled(v)));
   if (choices.empty())
     throw NothingLeft(
         fmt::format("{}: no value of {} is what stands beside it demands", at, s.contains("const") ? "const" : "enum"));
@@ -464,11 +467,10 @@ std::vector<std::string> JsonGrammar::finite(const OrderedJson& schema) const {
   std::set<std::string> texts;
   if (!s.is_object() || s.contains("not")) return {};
   if (s.contains("enum") && s["enum"].is_array() && s["enum"].size() <= kMaxPermuted) {
-    std::vector<OrderedJson> different;  // 1 and 1.0 are one value
+    ValueSet different;  // 1 and 1.0 are one value
+    Lookup seen;
     for (const auto& v : s["enum"])
-      if (allows(s, v, "#", 0) && std::find(different.begin(), different.end(), v) == different.end())
-        different.push_back(v);
-    for (const auto& v : different) texts.insert(spelled(v));
+      if (allows(s, v, "#", 0, seen) && different.insert(v)) texts.insert(spelled(v));
   }
   if (!s.contains("enum") && !s.contains("const") && s.contains("type") && s["type"] == "boolean")
     texts = {"false", "true"};

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "serve/grammar/json_grammar.h"
+#include "serve/grammar/lookup.h"
 #include "serve/output/schema_types.h"
 
 namespace mxt::serve {
@@ -67,8 +68,9 @@ OrderedJson JsonGrammar::opposite(OrderedJson s, const std::string& at, int dept
     OrderedJson values = OrderedJson::array();
     const OrderedJson listed = s.contains("const") ? OrderedJson::array({s["const"]}) : s["enum"];
     s.erase(s.contains("const") ? "const" : "enum");
+    Lookup seen;
     for (const auto& v : listed)
-      if (allows(s, v, at, 0)) values.push_back(v);
+      if (allows(s, v, at, 0, seen)) values.push_back(v);
     return values.empty() ? OrderedJson(true) : OrderedJson{{"not", {{"enum", values}}}};
   }
   OrderedJson pieces = OrderedJson::array();

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "serve/grammar/json_grammar.h"
+#include "serve/grammar/lookup.h"
 
 namespace mxt::serve {
 namespace {
@@ -133,6 +134,7 @@ JsonGrammar::Rule JsonGrammar::object(const OrderedJson& given, const std::strin
   for (const auto& [name, p] : properties.items())
     list.emplace_back(name, &schemas.emplace_back(declared(s, name, p, at)));
   std::set<std::string> required;
+  const Members declared_there(properties);
   const OrderedJson undeclared = s.contains("additionalProperties") ? s["additionalProperties"] : OrderedJson(true);
   if (s.contains("required")) {
     if (!s["required"].is_array()) fail_input("{}/required: a list of names is wanted", at);
@@ -140,7 +142,7 @@ JsonGrammar::Rule JsonGrammar::object(const OrderedJson& given, const std::strin
       if (!r.is_string()) fail_input("{}/required: a list of names is wanted", at);
       const auto name = r.get<std::string>();
       // Demanded without being declared: what additional members are.
-      if (!required.insert(name).second || properties.contains(name)) continue;
+      if (!required.insert(name).second || declared_there.find(name)) continue;
       bool any = false;
       if (s.contains("patternProperties") && s["patternProperties"].is_object())
         for (const auto& [regex, v] : s["patternProperties"].items()) any = any || matches(regex, OrderedJson(name));
@@ -149,8 +151,9 @@ JsonGrammar::Rule JsonGrammar::object(const OrderedJson& given, const std::strin
   }
   if (s.contains("propertyNames")) {  // it speaks of declared names, too
     const OrderedJson& allowed = resolved(s["propertyNames"]);
+    Lookup seen;
     std::erase_if(list, [&](const auto& member) {
-      const bool fine = allows(allowed, OrderedJson(member.first), at + "/propertyNames", 0);
+      const bool fine = allows(allowed, OrderedJson(member.first), at + "/propertyNames", 0, seen);
       if (!fine && required.contains(member.first))
         throw NothingLeft(fmt::format("{}: \"{}\" is required, and propertyNames does not allow it", at, member.first));
       return !fine;
