@@ -5,7 +5,8 @@
 # there. Headers are also compiled alone (target all_verify_interface_header_sets), so each is self-contained.
 #
 # In these rooms a narrowing that is not written down (static_cast) ends the build; a room joins when it has none left.
-set(MXT_EXACT_ROOMS base config image device formats net provenance registry track algorand evm pay)
+set(MXT_EXACT_ROOMS base config image device pytext jinja formats net graph provenance registry track algorand evm pay
+    runtime models publish optim export quantize checkpoint autotune)
 
 function(room name)
   cmake_parse_arguments(R "" "" "SOURCES;USES;PUBLIC;PRIVATE" ${ARGN})
