@@ -15,6 +15,7 @@
 #include "estimate.h"
 #include "machine.h"
 #include "model_files.h"
+#include "net/hub.h"
 #include "run_record.h"
 #include "serve/api_error.h"
 #include "version.h"
@@ -155,8 +156,8 @@ std::string CoachDesk::preflight(const std::string& text) {
       say("ok", fmt::format("{}: {} is here", key,
                             fs::path(resolve_model(name, r.model.revision, Fetch::kNever)).filename().string()));
     } catch (const Error& e) {
-      const bool hub = !name.starts_with(".") && !name.starts_with("/") &&
-                       std::count(name.begin(), name.end(), '/') == 1 && !name.ends_with(".gguf");
+      const bool hub =
+          !name.starts_with(".") && !name.starts_with("/") && net::is_repo_id(name) && !name.ends_with(".gguf");
       if (hub)
         say("note", fmt::format("{}: {} is not on this machine yet", key, name),
             "the run downloads it from the Hub; gated models want HF_TOKEN");

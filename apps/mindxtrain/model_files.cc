@@ -195,13 +195,15 @@ std::string resolve_model(const std::string& name, const std::optional<std::stri
   if (const std::string quickstart = quickstart_weights(name, fetch); !quickstart.empty()) return quickstart;
   if (const config::KnownModel* known = config::model_of_name(name))
     return resolve_model(known->id, revision || known->revision.empty() ? revision : known->revision, fetch, parts);
-  const bool a_path = name.starts_with(".") || name.starts_with("/") || name.ends_with(".gguf") ||
-                      std::count(name.begin(), name.end(), '/') != 1;
+  const bool a_path =
+      name.starts_with(".") || name.starts_with("/") || name.ends_with(".gguf") || !net::is_repo_id(name);
   if (a_path)
     fail_missing("{}: no such model folder or file (`mindxtrain models` lists names that are fetched from the Hub)",
                  name);
   net::HubSettings hub = hub_settings();
   hub.offline = hub.offline || fetch == Fetch::kNever;
+  if (name.find('/') == std::string::npos)  // a mistyped folder or short name as well as an id without organisation
+    log::info("{}: no folder or file here and no name of `mindxtrain models`, so it is taken for the Hub's", name);
   std::vector<std::string> allow{"*.json", "*.jinja", "merges.txt", "vocab.txt"};
   // Not every tensor file: repositories hold the same weights in other layouts too (consolidated, original/, adapters).
   if (parts == Parts::kAll) allow.insert(allow.end(), {"model.safetensors", "model-*-of-*.safetensors"});

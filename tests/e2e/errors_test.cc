@@ -253,6 +253,11 @@ TEST(Errors, MissingModelIsExitThreeWithTheRemedy) {
   text.replace(text.find(name), name.size(), "./no/such/model");
   write_file_atomic(f / "r.yaml", text);
   expect_error(cli::run("train " + (f / "r.yaml") + " --out " + (f / "out")), 3, {"no such model"});
+  // Ids of the Hub have an organisation or none.
+  for (const char* id : {"distilgpt2", "org/distilgpt2"})
+    expect_error(cli::run("score --input r --output o --model " + std::string(id),
+                          "HF_HUB_OFFLINE=1 HF_HOME='" + (f / "hub") + "'"),
+                 3, {std::string("hf download ") + id});
 }
 
 // What lies near a model is taken for one.
