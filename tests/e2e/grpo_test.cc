@@ -134,7 +134,9 @@ train:
     EXPECT_LT(std::abs(steps[i]["sampler_difference"].get<double>()), 0.05);
     EXPECT_NE(steps[i]["sampler_difference"].get<double>(), 0);
     ASSERT_EQ(steps[i].contains("sampler_trainer_kl"), i % 2 == 0);
-    if (i % 2 == 0) EXPECT_EQ(steps[i]["sampler_trainer_kl"].get<double>(), 0);
+    if (i % 2 == 0) {
+      EXPECT_EQ(steps[i]["sampler_trainer_kl"].get<double>(), 0);
+    }
   }
   fs::remove_all(f / "one/checkpoint");
   const auto r = run("one", " --resume-from 3");
