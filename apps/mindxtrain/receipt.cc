@@ -29,8 +29,17 @@ struct Options {
 // A manifest that holds is not enough: what it names must come out again.
 void run_replay(const Options& o, provenance::VerifyReport& report) {
   std::string work = o.work;
+  fs::path folder = fs::absolute(o.manifest).lexically_normal().parent_path();
+  // A published copy holds what its manifest names and nothing else.
+  const bool copy = folder.filename() == provenance::kPublishedFolder;
+  if (copy) folder = folder.parent_path();
+  if (copy && !work.empty())
+    if (const fs::path rest = fs::weakly_canonical(fs::absolute(work)).lexically_relative(fs::weakly_canonical(folder));
+        !rest.empty() && *rest.begin() != "..")
+      fail_input("--work {}: lies in the published copy, which would not hold any more: choose a folder elsewhere",
+                 work);
   if (work.empty()) {  // a name that nothing has: what differed in an earlier replay is left for who looks into it
-    const std::string run = fs::absolute(o.manifest).lexically_normal().parent_path().string();
+    const std::string run = folder.string();
     for (int n = 1; work.empty() || fs::exists(fs::symlink_status(work)); ++n)
       work = n == 1 ? run + ".replay" : fmt::format("{}.replay{}", run, n);
   }

@@ -581,6 +581,19 @@ TEST(Replay, AnotherFolderGivesTheSameCheckpoint) {
                     "add_generation_prompt %}<|assistant|> {% endif %}");
   r = cli::run("receipt " + manifest + " --replay --work " + (c.f / "again"));
   EXPECT_EQ(r.code, 2) << r.out;
+  // What a replay leaves lies beside a published copy, never in it.
+  const std::string copy = c.f / "copy";
+  fs::copy(c.f / "out/checkpoint", copy, fs::copy_options::recursive);
+  make_folders(copy + "/provenance");
+  for (const auto& part : fs::directory_iterator(c.f / "out"))
+    if (part.path().filename() != "checkpoint" && part.path().filename() != "dataset")
+      fs::copy(part.path(), fs::path(copy) / "provenance" / part.path().filename(), fs::copy_options::recursive);
+  EXPECT_EQ(cli::run("receipt " + copy).code, 0);
+  EXPECT_EQ(cli::run("receipt " + copy + " --replay").code, 2);
+  EXPECT_TRUE(fs::exists(copy + ".replay/manifest.json"));
+  const auto inside = cli::run("receipt " + copy + " --replay --work " + copy + "/work");
+  EXPECT_EQ(inside.code, 1) << inside.out;
+  EXPECT_EQ(cli::run("receipt " + copy).code, 0);
   EXPECT_NE(r.out.find("dataset/"), std::string::npos) << r.out;
   EXPECT_NE(r.out.find("checkpoint/model.safetensors"), std::string::npos) << r.out;
 }
