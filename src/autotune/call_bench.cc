@@ -4,6 +4,8 @@
 #include <cstring>
 #include <map>
 
+#include "kernels/call_visitor.h"
+
 namespace mxt::autotune {
 namespace {
 
@@ -73,15 +75,7 @@ struct Place {
   size_t bytes = 0;
 };
 
-struct Visitor {
-  void adds(bool&) {}
-  void draws(float, uint64_t&, uint64_t&, int64_t&) {}
-  void documents(int64_t&, int64_t&) {}
-  void cache(int64_t&, int64_t&) {}
-  void page(int64_t&) {}
-};
-
-struct Places : Visitor {
+struct Places : kernels::CallVisitor {
   std::vector<Place> all;
   template <typename M>
   void mat(std::string_view name, M& m, kernels::Use) {
@@ -231,7 +225,7 @@ void CallBench::make_documents(int64_t tokens) {
 namespace {
 
 // Puts lent memory where the program has its places.
-struct Lend : Visitor {
+struct Lend : kernels::CallVisitor {
   const std::vector<size_t>& at;
   std::byte* memory;
   const int32_t *documents_there, *documents_here;

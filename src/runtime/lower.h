@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "graph/uses.h"
+#include "kernels/call_visitor.h"
 #include "kernels/memory.h"
 #include "runtime/spec.h"
 
@@ -230,7 +231,7 @@ class Lowering {
 };
 
 // A call's operands taken out of it: what emit() keeps of a call that was written over places.
-struct TakeOperands {
+struct TakeOperands : kernels::CallVisitor {
   std::vector<Operand>& out;
   const graph::Bounds& most;
   graph::Extent (*extent_of)(int64_t);
@@ -246,14 +247,9 @@ struct TakeOperands {
     out.push_back({ref_of(p), {}});
     p = nullptr;
   }
-  void adds(bool&) {}
-  void draws(float, uint64_t&, uint64_t&, int64_t&) {}
-  void documents(int64_t&, int64_t&) {}
-  void cache(int64_t&, int64_t&) {}
-  void page(int64_t&) {}
 };
 
-struct Widen {
+struct Widen : kernels::CallVisitor {
   const graph::Bounds& most;
   graph::Extent (*extent_of)(int64_t);
   template <typename M>
@@ -262,16 +258,11 @@ struct Widen {
   }
   template <typename P>
   void array(std::string_view, P&, DType, int64_t, kernels::Use) {}
-  void adds(bool&) {}
-  void draws(float, uint64_t&, uint64_t&, int64_t&) {}
-  void documents(int64_t&, int64_t&) {}
-  void cache(int64_t&, int64_t&) {}
-  void page(int64_t&) {}
 };
 
 template <class C>
 C Lowering::widest(C call) const {
-  Widen widen{most_, extent_of};
+  Widen widen{{}, most_, extent_of};
   kernels::operands(call, widen);
   return call;
 }
@@ -279,7 +270,7 @@ C Lowering::widest(C call) const {
 template <class C>
 StepCall& Lowering::emit(C call, uint8_t first, uint16_t when) {
   StepCall s;
-  TakeOperands take{s.operands, most_, extent_of};
+  TakeOperands take{{}, s.operands, most_, extent_of};
   kernels::operands(call, take);
   s.call = std::move(call);
   s.op = static_cast<size_t>(op_ - g_.ops.data());

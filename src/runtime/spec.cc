@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "kernels/call_visitor.h"
 
 namespace mxt::runtime {
 namespace {
@@ -12,16 +13,7 @@ namespace {
 // A place as an address: the buffer's number above, the offset below. Nothing is ever read there.
 constexpr int kOffsetBits = 44;
 
-// A call that does nothing with what does not interest it.
-struct Visitor {
-  void adds(bool&) {}
-  void draws(float, uint64_t&, uint64_t&, int64_t&) {}
-  void documents(int64_t&, int64_t&) {}
-  void cache(int64_t&, int64_t&) {}
-  void page(int64_t&) {}
-};
-
-struct PutPlaces : Visitor {
+struct PutPlaces : kernels::CallVisitor {
   const std::vector<Operand>& operands;
   size_t i = 0;
   explicit PutPlaces(const std::vector<Operand>& o) : operands(o) {}
@@ -37,7 +29,7 @@ struct PutPlaces : Visitor {
 
 int64_t times(kernels::Use use) { return use == kernels::Use::kBoth ? 2 : 1; }
 
-struct CountBytes : Visitor {
+struct CountBytes : kernels::CallVisitor {
   int64_t bytes = 0;
   template <typename M>
   void mat(std::string_view, M& m, kernels::Use use) {
@@ -54,7 +46,7 @@ std::string rows_text(graph::Extent e, int64_t rows) {
   return e.factor == 1 ? std::string(name_of(e.dim)) : fmt::format("{}*{}", e.factor, name_of(e.dim));
 }
 
-struct Print : Visitor {
+struct Print : kernels::CallVisitor {
   const ProgramSpec& spec;
   const StepCall& call;
   std::string out;
