@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "config/support.h"
+#include "folders.h"
 
 namespace mxt::config {
 namespace {
@@ -367,7 +368,7 @@ TEST(Documents, SchemaHasEverySectionAndForbidsOthers) {
 }
 
 TEST(Documents, TheCommittedReferenceIsTheGeneratedOne) {
-  EXPECT_EQ(read_file(std::string(MXT_SOURCE_DIR) + "/docs/recipe.md"), reference_markdown())
+  EXPECT_EQ(read_file(std::string(kSourceDir) + "/docs/recipe.md"), reference_markdown())
       << "run: mindxtrain schema --markdown > docs/recipe.md";
 }
 

@@ -4,6 +4,7 @@
 #include "base/files.h"
 #include "data/dataset.h"
 #include "data/encode/encode.h"
+#include "folders.h"
 #include "helpers.h"
 #include "tokenizer/chat/chat_template.h"
 #include "tokenizer/chat/nanochat.h"
@@ -18,8 +19,8 @@ using testing::error_of;
 class Nanochat : public ::testing::Test {
  protected:
   static const OrderedJson& golden() {
-    static const OrderedJson kGolden = parse_ordered_json(
-        read_file(std::string(MXT_SOURCE_DIR) + "/tests/golden/nanochat/chat/chat.json"), "chat.json");
+    static const OrderedJson kGolden =
+        parse_ordered_json(read_file(std::string(kSourceDir) + "/tests/golden/nanochat/chat/chat.json"), "chat.json");
     return kGolden;
   }
   void SetUp() override {

@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "base/philox.h"
+#include "folders.h"
 
 namespace mxt::data {
 namespace {
@@ -35,7 +36,7 @@ size_t plain_best_fit_rows(std::vector<uint32_t> lengths, uint32_t seq_len) {
 }
 
 TEST(Pack, CropsAsNanochatsDataloaderDoes) {
-  const Json golden = read_json_file(std::string(MXT_SOURCE_DIR) + "/tests/golden/data/nanochat_rows.json");
+  const Json golden = read_json_file(std::string(kSourceDir) + "/tests/golden/data/nanochat_rows.json");
   for (const Json& c : golden.at("cases")) {
     const auto lengths = c.at("lengths").get<std::vector<uint32_t>>();
     const auto seq_len = c.at("seq_len").get<uint32_t>();

@@ -16,6 +16,7 @@
 #include "data/store/spill.h"
 #include "data/store/token_blocks.h"
 #include "data/synth/synth.h"
+#include "folders.h"
 #include "helpers.h"
 #include "toy_coder.h"
 
@@ -27,7 +28,7 @@ using testing::ToyEncoder;
 using Ids = std::vector<int32_t>;
 
 constexpr int32_t kNo = kNoTarget;
-const std::string kPhoto = MXT_SOURCE_DIR "/tests/golden/image/photo.png";  // 37 x 53 pixels
+const std::string kPhoto = std::string(kSourceDir) + "/tests/golden/image/photo.png";  // 37 x 53 pixels
 
 // The toy's control tokens stand for a picture's.
 class SeeingEncoder : public ToyEncoder {

@@ -19,6 +19,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/philox.h"
+#include "folders.h"
 
 namespace mxt::cli {
 
@@ -113,7 +114,7 @@ inline std::vector<Json> lines(const std::string& path) {
 }
 
 inline std::string golden(const std::string& model) {
-  return std::string(MXT_SOURCE_DIR) + "/tests/golden/models/" + model;
+  return std::string(kSourceDir) + "/tests/golden/models/" + model;
 }
 
 struct Tiny {

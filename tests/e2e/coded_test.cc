@@ -3,12 +3,13 @@
 #include <cstring>
 
 #include "e2e/cli.h"
+#include "folders.h"
 #include "formats/safetensors.h"
 
 namespace mxt {
 namespace {
 
-std::string golden(const std::string& name) { return std::string(MXT_SOURCE_DIR) + "/tests/golden/qlora/" + name; }
+std::string golden(const std::string& name) { return std::string(kSourceDir) + "/tests/golden/qlora/" + name; }
 
 TEST(CodedFolder, ScoresAsTransformers) {
   cli::Folder f("qlora_score");

@@ -1,5 +1,6 @@
 // Recipes for other trainers: written, and run by TRL where it is installed for MINDXTRAIN_PYTHON (else python3).
 #include "e2e/cli.h"
+#include "folders.h"
 
 namespace mxt::cli {
 namespace {
@@ -122,7 +123,7 @@ TEST(Trackers, ShowTheCurvesThatTensorBoardHas) {
                     recipe({.extra = "  report_to: [tensorboard, wandb, trackio, mlflow]\n", .steps = 6}));
   const std::string answer = f / "answer.txt";
   const int status = std::system(fmt::format("'{}' '{}/tests/track/readers.py' '{}' '{}' > '{}' 2>&1", python(),
-                                             MXT_SOURCE_DIR, MXT_BINARY, f / "r.yaml", answer)
+                                             kSourceDir, MXT_BINARY, f / "r.yaml", answer)
                                      .c_str());
   const std::string said = read_file(answer);
   if (status != 0 && (said.find("absent: ") != std::string::npos || said.find("not found") != std::string::npos))

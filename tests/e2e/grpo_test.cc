@@ -1,10 +1,11 @@
 // GRPO, its loss types and GSPO over given rollouts against TRL's trainer (tools/golden/grpo.py): twelve steps each.
 #include "e2e/trl.h"
+#include "folders.h"
 
 namespace mxt {
 namespace {
 
-std::string folder() { return std::string(MXT_SOURCE_DIR) + "/tests/golden/grpo"; }
+std::string folder() { return std::string(kSourceDir) + "/tests/golden/grpo"; }
 
 std::string recipe(const Json& c, const cli::Folder& f, const std::string& rows, const std::string& extra = "") {
   const Json& s = c["settings"];
@@ -93,7 +94,7 @@ TEST(GrpoRuns, ResumeAmidTheIterationsKeepsTheBytes) {
 // Sampler and trainer are one engine over one copy of the weights: the same run on one thread and on two, and one that
 // goes on amid its iterations, sample the same answers and end in the same bytes.
 TEST(GrpoRuns, SamplesTheSameHoweverItRuns) {
-  const std::string weights = std::string(MXT_SOURCE_DIR) + "/weights/SmolLM2-135M-Instruct.gguf";
+  const std::string weights = std::string(kSourceDir) + "/weights/SmolLM2-135M-Instruct.gguf";
   if (!fs::exists(weights)) GTEST_SKIP() << "no weights: run ./dev weights";
   cli::Folder f("grpo_live");
   write_file_atomic(f / "r.yaml", fmt::format(R"(meta: {{project: test, run_name: grpo_live}}

@@ -1,10 +1,11 @@
 // RLOO against TRL's trainer (tools/golden/rloo.py), recipes that start from another, rewards that fail.
 #include "e2e/trl.h"
+#include "folders.h"
 
 namespace mxt {
 namespace {
 
-std::string golden(const char* name) { return std::string(MXT_SOURCE_DIR) + "/tests/golden/" + name; }
+std::string golden(const char* name) { return std::string(kSourceDir) + "/tests/golden/" + name; }
 
 std::string rloo(const Json& c, const std::string& model, const std::string& extra = "") {
   const Json& s = c["settings"];
@@ -95,7 +96,7 @@ TEST(RecipesBefore, RunFirstAndAreCovered) {
 
 // A reward that fails stops the run with what was trained before it, or is worth what the recipe says.
 TEST(RewardRuns, AFailureStopsTheRunOrHasAValue) {
-  const std::string weights = std::string(MXT_SOURCE_DIR) + "/weights/SmolLM2-135M-Instruct.gguf";
+  const std::string weights = std::string(kSourceDir) + "/weights/SmolLM2-135M-Instruct.gguf";
   if (!fs::exists(weights)) GTEST_SKIP() << "no weights: run ./dev weights";
   cli::Folder f("reward_fails");
   const auto recipe = [&](const char* name, const std::string& script, const char* more) {
@@ -143,7 +144,7 @@ train:
 class ToolRuns : public testing::TestWithParam<const char*> {};
 
 TEST_P(ToolRuns, ResultsAreMaskedAndTheBytesStay) {
-  const std::string weights = std::string(MXT_SOURCE_DIR) + "/weights/SmolLM2-135M-Instruct.gguf";
+  const std::string weights = std::string(kSourceDir) + "/weights/SmolLM2-135M-Instruct.gguf";
   if (!fs::exists(weights)) GTEST_SKIP() << "no weights: run ./dev weights";
   cli::Folder f("tool_turns");
   std::string rows;

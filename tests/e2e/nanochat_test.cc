@@ -1,11 +1,12 @@
 // nanochat's own checkpoints through the binary: converted, scored and trained on as its gpt.py and optim.py do it
 // (tools/golden/nanochat_own.py), and the measures of a base model.
 #include "e2e/cli.h"
+#include "folders.h"
 
 namespace mxt {
 namespace {
 
-std::string own(const std::string& name) { return std::string(MXT_SOURCE_DIR) + "/tests/golden/nanochat/" + name; }
+std::string own(const std::string& name) { return std::string(kSourceDir) + "/tests/golden/nanochat/" + name; }
 
 class Own : public testing::TestWithParam<const char*> {
  protected:

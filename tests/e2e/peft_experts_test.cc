@@ -1,13 +1,12 @@
 // Adapters of experts as PEFT stacks them (tools/golden/peft_experts.py): read beside the base, merged, refused over
 // another one.
 #include "e2e/cli.h"
+#include "folders.h"
 
 namespace mxt {
 namespace {
 
-std::string adapter(const std::string& name) {
-  return std::string(MXT_SOURCE_DIR) + "/tests/golden/peft_experts/" + name;
-}
+std::string adapter(const std::string& name) { return std::string(kSourceDir) + "/tests/golden/peft_experts/" + name; }
 
 class PeftExperts : public testing::TestWithParam<std::string> {};
 
@@ -102,7 +101,7 @@ TEST_P(StackedAdapters, SayWhatThoseOfSingleExpertsSay) {
   if (std::system(("'" + python + "' -c 'import peft, transformers' > /dev/null 2>&1").c_str()) != 0)
     GTEST_SKIP() << "peft is not installed for " << python << " (MINDXTRAIN_PYTHON)";
   ASSERT_EQ(std::system(fmt::format("'{}' {}/tests/e2e/peft_scores.py {} {} '{}' {} > /dev/null 2>&1", python,
-                                    MXT_SOURCE_DIR, base, f / "stacked/checkpoint", ids.dump(), f / "peft.json")
+                                    kSourceDir, base, f / "stacked/checkpoint", ids.dump(), f / "peft.json")
                             .c_str()),
             0);
   const Json want = read_json_file(f / "peft.json");

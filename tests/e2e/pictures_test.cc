@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "e2e/cli.h"
+#include "folders.h"
 #include "formats/safetensors.h"
 
 namespace mxt {
@@ -186,7 +187,7 @@ TEST(PictureRows, WhosePicturesChangedAreNotTrainedOnAsTheyWere) {
   ASSERT_EQ(cli::run("dataset prep " + (f / "r.yaml") + " --out " + (f / "data")).code, 0);
   const std::string train = "train " + (f / "r.yaml") + " --data " + (f / "data") + " --out ";
   EXPECT_EQ(cli::run(train + (f / "same")).code, 0);
-  fs::copy_file(std::string(MXT_SOURCE_DIR) + "/tests/golden/image/photo.png", f / "0.png",
+  fs::copy_file(std::string(kSourceDir) + "/tests/golden/image/photo.png", f / "0.png",
                 fs::copy_options::overwrite_existing);
   const auto r = cli::run(train + (f / "other"));
   EXPECT_EQ(r.code, 1) << r.out;

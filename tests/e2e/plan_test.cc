@@ -2,6 +2,7 @@
 #include <functional>
 
 #include "e2e/cli.h"
+#include "folders.h"
 
 namespace mxt {
 namespace {
@@ -423,7 +424,7 @@ train: {method: {kind: )" + method + R"(}, batch: {per_device: 8, grad_accum: 1}
 TEST(Plan, AnotherPriceTableIsReadStrictly) {
   Case c;
   const std::string table = c.folder / "prices.yaml";
-  std::string text = read_file(std::string(MXT_SOURCE_DIR) + "/recipes/assumptions/prices.yaml");
+  std::string text = read_file(std::string(kSourceDir) + "/recipes/assumptions/prices.yaml");
   const std::string price = "usd_per_hour: 4.00";
   text.replace(text.find(price), price.size(), "usd_per_hour: 8.00");
   write_file_atomic(table, text);

@@ -1,11 +1,12 @@
 // PPO over given answers against its definition written out in PyTorch (tools/golden/ppo.py): twelve steps each; and
 // over answers of its own, judged by a reward model.
 #include "e2e/trl.h"
+#include "folders.h"
 
 namespace mxt {
 namespace {
 
-std::string golden(const char* name) { return std::string(MXT_SOURCE_DIR) + "/tests/golden/" + name; }
+std::string golden(const char* name) { return std::string(kSourceDir) + "/tests/golden/" + name; }
 
 std::string ppo(const Json& c, const std::string& model, const std::string& extra = "") {
   std::string method = "kind: ppo, num_generations: 3, max_completion_length: 13";
@@ -59,7 +60,7 @@ TEST(PpoRuns, AHeldOutLossIsRefused) {
 
 // The whole chain in one command: a reward model that another recipe makes judges what the policy samples.
 TEST(PpoRuns, ARewardModelThatARecipeMakesJudgesTheAnswers) {
-  const std::string weights = std::string(MXT_SOURCE_DIR) + "/weights/SmolLM2-135M-Instruct.gguf";
+  const std::string weights = std::string(kSourceDir) + "/weights/SmolLM2-135M-Instruct.gguf";
   if (!fs::exists(weights)) GTEST_SKIP() << "no weights: run ./dev weights";
   cli::Folder f("ppo_chain");
   const auto recipe = [&](const char* name, const char* task, int rows, const std::string& method, int per_device) {
@@ -106,7 +107,7 @@ train:
 }
 
 TEST(PpoRuns, WhatIsNoRewardModelIsNamed) {
-  const std::string weights = std::string(MXT_SOURCE_DIR) + "/weights/SmolLM2-135M-Instruct.gguf";
+  const std::string weights = std::string(kSourceDir) + "/weights/SmolLM2-135M-Instruct.gguf";
   if (!fs::exists(weights)) GTEST_SKIP() << "no weights: run ./dev weights";
   cli::Folder f("ppo_bad");
   const auto says = [&](const std::string& judge, const char* out, const char* text) {

@@ -1,11 +1,12 @@
 // Preference methods against TRL's trainers (tools/golden/preference.py): twelve steps each, of LoRA and of all
 // weights.
 #include "e2e/trl.h"
+#include "folders.h"
 
 namespace mxt {
 namespace {
 
-std::string folder() { return std::string(MXT_SOURCE_DIR) + "/tests/golden/preference"; }
+std::string folder() { return std::string(kSourceDir) + "/tests/golden/preference"; }
 
 struct Case {
   std::string method, model, kind;

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "e2e/cli.h"
 #include "evm/anvil.h"
+#include "folders.h"
 #include "net/fake_upload_hub.h"
 #include "net/ipfs.h"
 
@@ -72,7 +73,7 @@ class IpfsNode {
 
 // What docs/publish.md shows: lines of its blocks, and what stands in its text.
 std::vector<std::string> documented() {
-  const std::string text = read_file(MXT_SOURCE_DIR "/docs/publish.md");
+  const std::string text = read_file(std::string(kSourceDir) + "/docs/publish.md");
   std::vector<std::string> out;
   bool block = false;
   std::string prose;
@@ -251,7 +252,7 @@ TEST_F(Published, TheHubsAndIpfssOwnLibrariesReadItBack) {
   EXPECT_EQ(sh("mindxtrain receipt copy --key ~/.mindxtrain.key.pub").code, 0);
   for (const char* profile : {"kubo-v1", "unixfs-v0-2015", "unixfs-v1-2025"}) {
     const Result theirs =
-        sh(fmt::format("node '{}/tests/publish/cid.mjs' '{}' '{}' {}", MXT_SOURCE_DIR, packages, f_ / "copy", profile));
+        sh(fmt::format("node '{}/tests/publish/cid.mjs' '{}' '{}' {}", kSourceDir, packages, f_ / "copy", profile));
     const Result ours = sh(fmt::format("mindxtrain cid copy --profile {}", profile));
     EXPECT_EQ(theirs.code, 0) << theirs.out;
     EXPECT_EQ(trim(ours.out), trim(theirs.out)) << profile;

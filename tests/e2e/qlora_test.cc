@@ -3,11 +3,12 @@
 #include <cmath>
 
 #include "e2e/cli.h"
+#include "folders.h"
 
 namespace mxt {
 namespace {
 
-std::string golden(const std::string& name) { return std::string(MXT_SOURCE_DIR) + "/tests/golden/qlora/" + name; }
+std::string golden(const std::string& name) { return std::string(kSourceDir) + "/tests/golden/qlora/" + name; }
 
 constexpr const char* kTargets = "[q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]";
 
@@ -114,7 +115,7 @@ TEST(QLoraFolder, TrainsTheBytesOfLoraOverItsDecodedWeights) {
 // A GGUF file in its own blocks: what is decoded where it is multiplied is what lora decodes beforehand, byte by byte
 // in bf16 and in fp32; no matrix of the base stands whole, and the plan counts the blocks.
 TEST(QLoraGguf, TrainsTheBytesOfLoraOverItsDecodedBlocks) {
-  const std::string weights = std::string(MXT_SOURCE_DIR) + "/weights/SmolLM2-135M-Instruct.gguf";
+  const std::string weights = std::string(kSourceDir) + "/weights/SmolLM2-135M-Instruct.gguf";
   if (!fs::exists(weights)) GTEST_SKIP() << "no weights: run ./dev weights";
   cli::Folder f("qlora_gguf");
   const auto write = [&](const std::string& model, const std::string& kind, const std::string& precision) {

@@ -1,11 +1,12 @@
 // Reward models against TRL's RewardTrainer (tools/golden/reward.py): twelve steps each, what is saved, what scores.
 #include "e2e/trl.h"
+#include "folders.h"
 #include "formats/safetensors.h"
 
 namespace mxt {
 namespace {
 
-std::string golden() { return std::string(MXT_SOURCE_DIR) + "/tests/golden/reward"; }
+std::string golden() { return std::string(kSourceDir) + "/tests/golden/reward"; }
 
 Json expected() { return read_json_file(golden() + "/expected.json"); }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "e2e/cli.h"
+#include "folders.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/train.h"
 
@@ -130,9 +131,7 @@ void put(std::string& text, const std::string& what, const std::string& in_place
   for (size_t at; (at = text.find(what)) != text.npos;) text.replace(at, what.size(), in_place);
 }
 
-std::string recipe_of(const Seed& seed) {
-  return read_file(fmt::format("{}/recipes/{}.yaml", MXT_SOURCE_DIR, seed.name));
-}
+std::string recipe_of(const Seed& seed) { return read_file(fmt::format("{}/recipes/{}.yaml", kSourceDir, seed.name)); }
 
 // The lines of a section, or of a part of one, as they stand.
 std::string block(const std::string& recipe, const std::string& head) {
@@ -151,7 +150,7 @@ class Seeds : public testing::TestWithParam<size_t> {
 
 TEST_P(Seeds, AreValidAndPlannedFromTheRealConfigurationAlone) {
   cli::Folder f(fmt::format("seed_plan_{}", seed().name));
-  EXPECT_EQ(cli::run(fmt::format("validate '{}/recipes/{}.yaml'", MXT_SOURCE_DIR, seed().name)).code, 0);
+  EXPECT_EQ(cli::run(fmt::format("validate '{}/recipes/{}.yaml'", kSourceDir, seed().name)).code, 0);
   make_folders(f / "model");
   write_file_atomic(f / "model/config.json", seed().sizes.real);
   std::string recipe = recipe_of(seed());
@@ -197,7 +196,7 @@ TEST_P(Seeds, PrepareAndTrainTwoStepsInTheRealStructure) {
                                     {"START", "<|vision_start|>"},
                                     {"END", "<|vision_end|>"}})
     put(config, word, std::to_string(tok->encode(token).at(0)));
-  put(row, "PHOTO", MXT_SOURCE_DIR "/tests/golden/image/photo.png");
+  put(row, "PHOTO", std::string(kSourceDir) + "/tests/golden/image/photo.png");
   write_file_atomic(f / "rows.jsonl", row + "\n" + row + "\n" + row + "\n" + row + "\n");
   std::string method = block(recipe_of(seed()), "  method:");
   put(method, "max_new_tokens: 1024", "max_new_tokens: 8");

@@ -6,12 +6,13 @@
 #include <map>
 
 #include "e2e/cli.h"
+#include "folders.h"
 #include "formats/safetensors.h"
 
 namespace mxt {
 namespace {
 
-std::string golden(const std::string& name) { return std::string(MXT_SOURCE_DIR) + "/tests/golden/variants/" + name; }
+std::string golden(const std::string& name) { return std::string(kSourceDir) + "/tests/golden/variants/" + name; }
 
 constexpr const char* kAll = "[q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]";
 

@@ -11,11 +11,12 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "folders.h"
 
 namespace mxt::eval {
 namespace {
 
-std::string golden(const std::string& name) { return std::string(MXT_SOURCE_DIR) + "/tests/golden/core/" + name; }
+std::string golden(const std::string& name) { return std::string(kSourceDir) + "/tests/golden/core/" + name; }
 
 std::vector<int32_t> bytes(const std::string& text) {
   std::vector<int32_t> ids = {256};

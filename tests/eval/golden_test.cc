@@ -15,12 +15,13 @@
 #include "eval/score/metrics.h"
 #include "eval/task/index.h"
 #include "eval/task/task.h"
+#include "folders.h"
 #include "jinja/jinja.h"
 
 namespace mxt::eval {
 namespace {
 
-const std::string kFolder = std::string(MXT_SOURCE_DIR) + "/tests/golden/eval";
+const std::string kFolder = std::string(kSourceDir) + "/tests/golden/eval";
 
 OrderedJson golden(const std::string& name) { return parse_ordered_json(read_file(kFolder + "/" + name), name); }
 

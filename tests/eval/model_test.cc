@@ -5,6 +5,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "folders.h"
 #include "infer/continuations.h"
 #include "infer/engine.h"
 #include "infer/scorer.h"
@@ -13,7 +14,7 @@
 namespace mxt::infer {
 namespace {
 
-std::string golden(const char* name) { return std::string(MXT_SOURCE_DIR) + "/tests/golden/models/" + name; }
+std::string golden(const char* name) { return std::string(kSourceDir) + "/tests/golden/models/" + name; }
 
 // Requests that share beginnings, in the way of multiple choice with examples, and some that share nothing.
 std::vector<Continuation> requests(int64_t vocab, int64_t longest) {

@@ -12,11 +12,12 @@
 #include "eval/task/index.h"
 #include "eval/task/task.h"
 #include "eval/task/yaml.h"
+#include "folders.h"
 
 namespace mxt::eval {
 namespace {
 
-const std::string kData = std::string(MXT_SOURCE_DIR) + "/tests/golden/eval/data";
+const std::string kData = std::string(kSourceDir) + "/tests/golden/eval/data";
 
 std::string folder(const std::string& name) {
   const std::string path = testing::TempDir() + "eval_" + name;

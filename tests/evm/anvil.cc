@@ -15,6 +15,7 @@
 
 #include "base/files.h"
 #include "evm/send.h"
+#include "folders.h"
 
 namespace mxt::evm {
 namespace {
@@ -40,7 +41,7 @@ constexpr const char* kAccounts[] = {"ac0974bec39a17e36ba4a6b4d238ff944bacb478cb
 
 std::unique_ptr<Anvil> Anvil::start(const std::vector<std::string>& options) {
   const std::string program =
-      std::string(MXT_SOURCE_DIR) + "/contracts/node_modules/@foundry-rs/anvil-linux-amd64/bin/anvil";
+      std::string(kSourceDir) + "/contracts/node_modules/@foundry-rs/anvil-linux-amd64/bin/anvil";
   if (!fs::exists(program)) return nullptr;
   std::unique_ptr<Anvil> a(new Anvil());
   a->port_ = free_port();
@@ -83,7 +84,7 @@ Key Anvil::account(int i) { return Key(*from_hex(std::string("0x") + kAccounts[i
 void Anvil::mine(int blocks) { rpc_->call("anvil_mine", Json::array({quantity(blocks)})); }
 
 Address Anvil::deploy(const std::string& contract, const std::string& arguments) {
-  const Json codes = read_json_file(std::string(MXT_SOURCE_DIR) + "/tests/golden/evm/contracts.json");
+  const Json codes = read_json_file(std::string(kSourceDir) + "/tests/golden/evm/contracts.json");
   const std::string code = *from_hex(codes.at(contract).get<std::string>()) + arguments;
   SendSettings s;
   s.chain_id = rpc_->chain_id();

@@ -10,6 +10,7 @@
 #include "export/rows.h"
 #include "export/target.h"
 #include "export/yaml.h"
+#include "folders.h"
 
 namespace mxt::exporting {
 namespace {
@@ -58,7 +59,7 @@ std::string settings(const std::string& target, const Job& job) {
 
 // MXT_WRITE_GOLDENS=1 writes them: then run validators.py over the folder.
 void expect_golden(const std::string& name, const std::string& target, const Job& job) {
-  const std::string path = fmt::format("{}/tests/golden/export/{}.{}.yaml", MXT_SOURCE_DIR, name, target);
+  const std::string path = fmt::format("{}/tests/golden/export/{}.{}.yaml", kSourceDir, name, target);
   const std::string text = settings(target, job);
   if (std::getenv("MXT_WRITE_GOLDENS")) write_file_atomic(path, text);
   EXPECT_EQ(text, read_file(path)) << path;
@@ -153,7 +154,7 @@ TEST(Export, TheHubsRowsAreLeftToTheTarget) {
 // Of a folder: sizes from its config.json.
 TEST(Export, TorchtuneBuildsAModelFromItsSizes) {
   const std::string f = fresh("torchtune"), model = f + "/model";
-  fs::copy(std::string(MXT_SOURCE_DIR) + "/tests/golden/models/qwen2", model, fs::copy_options::recursive);
+  fs::copy(std::string(kSourceDir) + "/tests/golden/models/qwen2", model, fs::copy_options::recursive);
   for (const char* name : {"vocab.json", "merges.txt"}) write_file_atomic(model + "/" + name, "{}");
   const config::Recipe r = recipe(kPairs, "{kind: dpo, lora: {r: 8, alpha: 16}}", kCosine, "{name: " + model + "}");
   Job job = job_of(r, f, "qwen2");
@@ -259,7 +260,7 @@ TEST(Export, TheRealLoadersAcceptTheGoldens) {
   const std::string python = named ? named : "python3";
   const std::string answer = fresh("validators") + "/answer.txt";
   const std::string command = fmt::format("'{}' '{}/tests/export/validators.py' '{}/tests/golden/export' > '{}' 2>&1",
-                                          python, MXT_SOURCE_DIR, MXT_SOURCE_DIR, answer);
+                                          python, kSourceDir, kSourceDir, answer);
   const int status = std::system(command.c_str());
   const std::string said = read_file(answer);
   if (said.find("accepted ") == std::string::npos && WIFEXITED(status) && WEXITSTATUS(status) == 0)

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "folders.h"
 #include "formats/coded.h"
 #include "formats/safetensors.h"
 #include "formats/weight_source.h"
@@ -13,7 +14,7 @@
 namespace mxt::formats {
 namespace {
 
-std::string qlora(const std::string& name) { return std::string(MXT_SOURCE_DIR) + "/tests/golden/qlora/" + name; }
+std::string qlora(const std::string& name) { return std::string(kSourceDir) + "/tests/golden/qlora/" + name; }
 
 template <typename T>
 std::vector<T> values(const Safetensors& f, const std::string& name) {

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "folders.h"
 #include "formats/family.h"
 #include "formats/gguf_hf.h"
 #include "formats/helpers.h"
@@ -16,7 +17,7 @@ ModelConfig parse(const std::string& text) {
   return parse_model_config(parse_ordered_json(text, "config.json"), "config.json");
 }
 
-std::string model(const std::string& name) { return std::string(MXT_SOURCE_DIR) + "/tests/golden/models/" + name; }
+std::string model(const std::string& name) { return std::string(kSourceDir) + "/tests/golden/models/" + name; }
 
 // The golden model with what a GGUF cannot state (Gemma's odd scale and pattern) as GGUFs have it.
 ModelConfig plain_config(const std::string& name) {

@@ -11,12 +11,11 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "folders.h"
 
 namespace mxt::formats {
 
-inline std::string golden(const std::string& name) {
-  return std::string(MXT_SOURCE_DIR) + "/tests/golden/formats/" + name;
-}
+inline std::string golden(const std::string& name) { return std::string(kSourceDir) + "/tests/golden/formats/" + name; }
 
 // A folder of this test's own, removed at the end.
 class TempFolder {

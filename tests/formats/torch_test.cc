@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "folders.h"
 #include "formats/nanochat_checkpoint.h"
 #include "formats/safetensors.h"
 #include "formats/torch_file.h"
@@ -16,7 +17,7 @@
 namespace mxt::formats {
 namespace {
 
-std::string golden(const std::string& name) { return std::string(MXT_SOURCE_DIR) + "/tests/golden/nanochat/" + name; }
+std::string golden(const std::string& name) { return std::string(kSourceDir) + "/tests/golden/nanochat/" + name; }
 
 std::string error_of(const std::function<void()>& f) {
   try {

@@ -3,6 +3,7 @@
 // and written.
 #include <gtest/gtest.h>
 
+#include "folders.h"
 #include "infer/scheduler.h"
 #include "pair.h"
 
@@ -15,7 +16,7 @@ struct Answer {
 };
 
 std::vector<Answer> answers(const std::string& model, kernels::Ops& ops) {
-  infer::Model m(std::string(MXT_SOURCE_DIR) + "/tests/golden/models/" + model, "", DType::kF32, 0, ops);
+  infer::Model m(std::string(kSourceDir) + "/tests/golden/models/" + model, "", DType::kF32, 0, ops);
   infer::Scheduler scheduler(m, {.batch = 3, .tokens_per_pass = 16});
   std::vector<Answer> got(5);
   for (size_t i = 0; i < got.size(); ++i) {

@@ -8,10 +8,11 @@
 #include <vector>
 
 #include "base/json.h"
+#include "folders.h"
 
 namespace mxt::image::test {
 
-inline const std::string kGolden = MXT_SOURCE_DIR "/tests/golden/image/";
+inline const std::string kGolden = std::string(kSourceDir) + "/tests/golden/image/";
 
 inline std::vector<uint8_t> bytes_of(const std::string& path) {
   std::ifstream f(path, std::ios::binary);

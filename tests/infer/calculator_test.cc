@@ -7,6 +7,7 @@
 
 #include "base/files.h"
 #include "base/json.h"
+#include "folders.h"
 #include "infer/engine.h"
 #include "tokenizer/chat/nanochat.h"
 #include "tokenizer/train.h"
@@ -16,7 +17,7 @@ namespace {
 
 const OrderedJson& golden() {
   static const OrderedJson kGolden =
-      parse_ordered_json(read_file(std::string(MXT_SOURCE_DIR) + "/tests/golden/nanochat/chat/chat.json"), "chat.json");
+      parse_ordered_json(read_file(std::string(kSourceDir) + "/tests/golden/nanochat/chat/chat.json"), "chat.json");
   return kGolden;
 }
 
@@ -98,7 +99,7 @@ class Third : public Tool {
 };
 
 TEST(Tools, WhatOneSaysStandsInTheAnswerAndIsReadOn) {
-  Model m(std::string(MXT_SOURCE_DIR) + "/tests/golden/models/nanochat_v2", "", DType::kF32, 0, kernels::cpu_ops());
+  Model m(std::string(kSourceDir) + "/tests/golden/models/nanochat_v2", "", DType::kF32, 0, kernels::cpu_ops());
   Engine engine(m, {});
   Request r;
   r.prompt = {1, 2, 3, 4};

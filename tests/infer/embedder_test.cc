@@ -11,13 +11,14 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "folders.h"
 #include "models/model.h"
 #include "tokenizer/tokenizer.h"
 
 namespace mxt::infer {
 namespace {
 
-const std::string kGolden = std::string(MXT_SOURCE_DIR) + "/tests/golden/embeddings";
+const std::string kGolden = std::string(kSourceDir) + "/tests/golden/embeddings";
 
 struct Rows {
   std::vector<std::vector<int32_t>> ids;
@@ -58,7 +59,7 @@ TEST(Embedder, BertEqualsTransformersOnEveryBackend) {
 TEST(Embedder, DecodersGiveTheMeanOfTheirLastHiddenStates) {
   const Json all = read_json_file(kGolden + "/decoders.json");
   for (const auto& [name, rows] : all.items()) {
-    Embedder e(std::string(MXT_SOURCE_DIR) + "/tests/golden/models/" + name, DType::kF32, kernels::cpu_ops());
+    Embedder e(std::string(kSourceDir) + "/tests/golden/models/" + name, DType::kF32, kernels::cpu_ops());
     expect_equal(e, Rows(rows), 2e-5f);
   }
 }

@@ -14,13 +14,14 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "folders.h"
 #include "infer/engine.h"
 #include "infer/scorer.h"
 
 namespace mxt::infer {
 namespace {
 
-std::string golden(const std::string& name) { return std::string(MXT_SOURCE_DIR) + "/tests/golden/models/" + name; }
+std::string golden(const std::string& name) { return std::string(kSourceDir) + "/tests/golden/models/" + name; }
 
 Model& model() {
   static Model m(golden("qwen3_gqa"), "", DType::kBF16, 0, kernels::cpu_ops());

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "folders.h"
 #include "kernels/api.h"
 
 namespace mxt::infer {
@@ -13,7 +14,7 @@ namespace {
 TEST(Scorer, ATextScoresAlikeAloneAndAmongOthers) {
   for (const char* name : {"qwen3_gqa", "gpt2", "qwen3_moe", "qwen3_5", "qwen3_5_moe", "gpt_oss"})
     for (const DType type : {DType::kF32, DType::kBF16}) {
-      Model model(std::string(MXT_SOURCE_DIR) + "/tests/golden/models/" + name, "", type, 0, kernels::cpu_ops());
+      Model model(std::string(kSourceDir) + "/tests/golden/models/" + name, "", type, 0, kernels::cpu_ops());
       std::vector<std::vector<int32_t>> rows;
       uint32_t seed = 5;
       for (int64_t n : {1, 2, 31, 64, 17, 48, 3})

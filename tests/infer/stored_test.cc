@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "folders.h"
 #include "formats/gguf.h"
 #include "formats/gguf_hf.h"
 #include "infer/scheduler.h"
@@ -13,7 +14,7 @@
 namespace mxt::infer {
 namespace {
 
-const std::string kGolden = std::string(MXT_SOURCE_DIR) + "/tests/golden/models/qwen3_gqa";
+const std::string kGolden = std::string(kSourceDir) + "/tests/golden/models/qwen3_gqa";
 
 // The golden model as GGUF: its matrices in `type` where rows are a multiple of the block, in BF16 elsewhere.
 std::string gguf(formats::GgmlType type) {

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "folders.h"
 #include "formats/weight_source.h"
 #include "kernels/api.h"
 #include "models/model.h"
@@ -78,7 +79,7 @@ TEST(Joined, AdaptersHaveRoomBesideWhatTheyRead) {
     return LoraTarget{4, 8};
   };
   for (const char* name : {"olmo2", "nanochat_v2", "nanochat_v2_values", "phi3", "gemma3", "gpt2"}) {
-    const auto source = formats::WeightSource::open(std::string(MXT_SOURCE_DIR) + "/tests/golden/models/" + name);
+    const auto source = formats::WeightSource::open(std::string(kSourceDir) + "/tests/golden/models/" + name);
     const graph::Graph g = build(source->config(), options_of(&lora, graph::Storage::kPlain, graph::Recompute::kNone));
     int64_t beside = 0;
     for (const graph::Value& v : g.values) {

@@ -12,6 +12,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "checkpoint/weights.h"
+#include "folders.h"
 #include "formats/safetensors.h"
 #include "formats/weight_source.h"
 #include "kernels/api.h"
@@ -21,9 +22,7 @@
 
 namespace mxt::tiny {
 
-inline std::string golden(const std::string& name) {
-  return std::string(MXT_SOURCE_DIR) + "/tests/golden/models/" + name;
-}
+inline std::string golden(const std::string& name) { return std::string(kSourceDir) + "/tests/golden/models/" + name; }
 
 struct Packed {
   std::vector<int32_t> ids, positions, targets, cu{0};

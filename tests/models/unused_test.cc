@@ -5,13 +5,14 @@
 
 #include "base/files.h"
 #include "checkpoint/weights.h"
+#include "folders.h"
 #include "formats/safetensors.h"
 #include "models/model.h"
 
 namespace mxt {
 namespace {
 
-const std::string kGolden = std::string(MXT_SOURCE_DIR) + "/tests/golden/models/";
+const std::string kGolden = std::string(kSourceDir) + "/tests/golden/models/";
 
 // The golden model with further tensors of two elements.
 std::string with_tensors(const std::string& name, const std::vector<std::string>& more) {

@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "e2e/cli.h"
+#include "folders.h"
 
 namespace mxt::cli {
 namespace {
@@ -40,7 +41,7 @@ std::vector<Command> commands_of(const std::string& file) {
 }
 
 std::vector<Command> all_commands() {
-  const std::string root = MXT_SOURCE_DIR;
+  const std::string root = kSourceDir;
   std::vector<std::string> files{root + "/README.md"};
   for (const std::string& f : list_files(root + "/docs"))
     if (f.ends_with(".md")) files.push_back(root + "/docs/" + f);
@@ -51,8 +52,7 @@ std::vector<Command> all_commands() {
 }
 
 TEST(DocumentedCommands, AreRunOrSaidWhyNot) {
-  const std::string folder = std::string(MXT_SOURCE_DIR) + "/tests/newcomer",
-                    script = read_file(folder + "/newcomer.sh");
+  const std::string folder = std::string(kSourceDir) + "/tests/newcomer", script = read_file(folder + "/newcomer.sh");
   std::map<std::string, std::string> reasons;
   const std::string list = read_file(folder + "/not_run.txt");
   for (std::string_view line : split(list, '\n')) {

@@ -6,21 +6,21 @@
 #include "base/threads.h"
 #include "checkpoint/adapter.h"
 #include "checkpoint/state.h"
+#include "folders.h"
 #include "models/tiny.h"
 #include "optim/optimizer.h"
 
 namespace mxt::optim::test {
 
 inline std::string folder_of(const std::string& model) {
-  return model == "llama_wide" ? std::string(MXT_SOURCE_DIR) + "/tests/golden/optimizers/llama_wide"
-                               : tiny::golden(model);
+  return model == "llama_wide" ? std::string(kSourceDir) + "/tests/golden/optimizers/llama_wide" : tiny::golden(model);
 }
 // llama_wide has llama_mqa's vocabulary and rows.
 inline std::string rows_of(const std::string& model) {
   return tiny::golden(model == "llama_wide" ? "llama_mqa" : model);
 }
 inline Json golden_of(const std::string& model) {
-  return read_json_file(std::string(MXT_SOURCE_DIR) + "/tests/golden/optimizers/" + model + ".json");
+  return read_json_file(std::string(kSourceDir) + "/tests/golden/optimizers/" + model + ".json");
 }
 
 // The settings of tools/golden/optimizers.py for one of its trajectories.

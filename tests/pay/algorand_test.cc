@@ -15,6 +15,7 @@
 #include "base/files.h"
 #include "base/within.h"
 #include "evm/types.h"
+#include "folders.h"
 #include "net/test_server.h"
 #include "pay/algorand.h"
 #include "pay/client.h"
@@ -26,7 +27,7 @@ namespace {
 using algorand::Transaction;
 
 const Json& golden() {
-  static const Json j = read_json_file(MXT_SOURCE_DIR "/tests/golden/pay/algorand.json");
+  static const Json j = read_json_file(std::string(kSourceDir) + "/tests/golden/pay/algorand.json");
   return j;
 }
 std::string seed(size_t i) { return *evm::from_hex("0x" + golden()["seeds"][i].get<std::string>()); }
@@ -523,13 +524,14 @@ TEST(AlgorandShop, APaymentWhoseFeesAreOursWaitsForItsKey) {
 class StrictAlgod {
  public:
   StrictAlgod(const std::string& python, const std::string& accounts) {
+    const std::string algod = std::string(kSourceDir) + "/tests/pay/algod.py";
     int ends[2];
     EXPECT_EQ(pipe(ends), 0);
     pid_ = fork();
     if (pid_ == 0) {
       dup2(ends[1], STDOUT_FILENO);
       close(ends[0]);
-      execl(python.c_str(), python.c_str(), MXT_SOURCE_DIR "/tests/pay/algod.py", accounts.c_str(), nullptr);
+      execl(python.c_str(), python.c_str(), algod.c_str(), accounts.c_str(), nullptr);
       _exit(127);
     }
     close(ends[1]);
@@ -577,9 +579,8 @@ TEST(OfficialAlgorandClient, PaysThroughAStrictNode) {
   AlgorandShop shop(algod.url(), merchant, fees);
   const auto pays = [&] {
     write_file_atomic(folder + "/402.json", shop.offer().dump());
-    const std::string command =
-        fmt::format("node '{}/tests/pay/pay_algorand.mjs' '{}' '{}/402.json' {} {}", MXT_SOURCE_DIR, packages, folder,
-                    golden()["seeds"][0].get<std::string>(), algod.url());
+    const std::string command = fmt::format("node '{}/tests/pay/pay_algorand.mjs' '{}' '{}/402.json' {} {}", kSourceDir,
+                                            packages, folder, golden()["seeds"][0].get<std::string>(), algod.url());
     FILE* p = popen(command.c_str(), "r");
     char buffer[16384] = {};
     const size_t n = fread(buffer, 1, sizeof buffer - 1, p);

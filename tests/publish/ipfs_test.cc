@@ -8,6 +8,7 @@
 #include "base/files.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "folders.h"
 #include "publish/ipfs/car.h"
 #include "publish/ipfs/folder_dag.h"
 #include "publish/ipfs/import.h"
@@ -61,7 +62,7 @@ std::string build(const Json& entries, const std::string& folder) {
 }
 
 TEST(ContentIds, AreTheJavaScriptImportersForEveryShapeAndProfileInOnePass) {
-  const Json golden = read_json_file(MXT_SOURCE_DIR "/tests/golden/publish/unixfs.json");
+  const Json golden = read_json_file(std::string(kSourceDir) + "/tests/golden/publish/unixfs.json");
   std::vector<const UnixFsProfile*> profiles;
   for (const UnixFsProfile& p : unixfs_profiles()) profiles.push_back(&p);
   ASSERT_EQ(profiles.size(), 3u);

@@ -7,6 +7,7 @@
 
 #include "base/files.h"
 #include "base/json.h"
+#include "folders.h"
 #include "formats/coded.h"
 #include "formats/safetensors.h"
 #include "quantize/quantize.h"
@@ -17,7 +18,7 @@ namespace {
 using config::QuantScheme;
 
 TEST(Bnb, TensorsAreThoseThatTransformersSaves) {
-  const std::string golden = std::string(MXT_SOURCE_DIR) + "/tests/golden/",
+  const std::string golden = std::string(kSourceDir) + "/tests/golden/",
                     root = testing::TempDir() + "mxt_bnb_" + std::to_string(getpid());
   for (const bool twice : {false, true}) {
     fs::remove_all(root);

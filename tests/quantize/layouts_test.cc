@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "folders.h"
 #include "formats/gguf.h"
 #include "quantize/made_model.h"
 #include "quantize/quantize.h"
@@ -70,7 +71,7 @@ std::string digest(const void* p, size_t bytes) {
 }
 
 TEST_F(Layouts, ReadBackAsOtherReadersDo) {
-  const Json golden = read_json_file(std::string(MXT_SOURCE_DIR) + "/tests/golden/quantize/read_back.json");
+  const Json golden = read_json_file(std::string(kSourceDir) + "/tests/golden/quantize/read_back.json");
   size_t checked = 0;
   for (const std::string model : {"even", "ragged"})
     for (const Case& c : kCases) {

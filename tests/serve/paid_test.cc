@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "folders.h"
 #include "pay/shop.h"
 #include "serve/client.h"
 #include "serve/http/server.h"
@@ -262,7 +263,7 @@ TEST(Paid, WhoNamesThePaymentGetsItsAnswerAgain) {
 // What contracts/test/pay.mjs prints; null where Node or its packages are not here.
 Json official(const Server& s, const evm::Key& key, const std::string& scheme, const std::string& version) {
   const std::string command = fmt::format("cd {}/contracts && node test/pay.mjs {}/v1/chat/completions {} {} {} 2>&1",
-                                          MXT_SOURCE_DIR, s.url, evm::hex(key.secret()), scheme, version);
+                                          kSourceDir, s.url, evm::hex(key.secret()), scheme, version);
   FILE* pipe = popen(command.c_str(), "r");
   std::string out;
   char buffer[4096];
@@ -276,7 +277,7 @@ Json official(const Server& s, const evm::Key& key, const std::string& scheme, c
 TEST(OfficialClient, PaysInBothVersionsAndSchemes) {
   pay::Shop shop("test_dollar", {pay::Scheme::kExact, pay::Scheme::kUpto});
   NEEDS_CHAIN(shop);
-  if (!fs::exists(std::string(MXT_SOURCE_DIR) + "/contracts/node_modules/@x402/fetch") ||
+  if (!fs::exists(std::string(kSourceDir) + "/contracts/node_modules/@x402/fetch") ||
       std::system("command -v node >/dev/null") != 0)
     GTEST_SKIP() << "the official client is not installed here (./dev contracts)";
   const Server s(*shop.meter);

@@ -10,6 +10,7 @@
 #include "data/encode/encode.h"
 #include "eval/exact_match.h"
 #include "eval/lm/language_model.h"
+#include "folders.h"
 #include "serve/hostile_server.h"
 #include "tokenizer/chat/chat_template.h"
 #include "tokenizer/tokenizer.h"
@@ -18,7 +19,7 @@ namespace mxt::serve {
 namespace {
 
 using Ids = std::vector<int32_t>;
-const std::string kGolden = std::string(MXT_SOURCE_DIR) + "/tests/golden/tokenizer_chat/";
+const std::string kGolden = std::string(kSourceDir) + "/tests/golden/tokenizer_chat/";
 
 OrderedJson parsed(std::string_view text) { return parse_ordered_json(text, "test"); }
 

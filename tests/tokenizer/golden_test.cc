@@ -5,12 +5,13 @@
 
 #include "base/files.h"
 #include "base/json.h"
+#include "folders.h"
 #include "tokenizer/tokenizer.h"
 
 namespace mxt::tokenizer {
 namespace {
 
-const std::string kGolden = std::string(MXT_SOURCE_DIR) + "/tests/golden/tokenizer/";
+const std::string kGolden = std::string(kSourceDir) + "/tests/golden/tokenizer/";
 
 void expect_cases(const Tokenizer& t, const Json& cases) {
   ASSERT_GT(cases.size(), 40u);
@@ -75,7 +76,7 @@ TEST(ClassFlags, ChangeWhatTransformersClassesChange) {
 class Real : public testing::TestWithParam<const char*> {};
 
 TEST_P(Real, GivesTheOraclesIdsAndText) {
-  const std::string dir = std::string(MXT_SOURCE_DIR) + "/weights/" + GetParam();
+  const std::string dir = std::string(kSourceDir) + "/weights/" + GetParam();
   if (!fs::exists(dir + "/tokenizer.json")) GTEST_SKIP() << dir << "/tokenizer.json is not on this machine";
   expect_cases(*Tokenizer::from_folder(dir), read_json_file(kGolden + "real.json").at(GetParam()));
 }

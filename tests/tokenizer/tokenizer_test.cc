@@ -11,12 +11,13 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/philox.h"
+#include "folders.h"
 
 namespace mxt::tokenizer {
 namespace {
 
 std::shared_ptr<const Tokenizer> small(const std::string& name) {
-  const Json j = read_json_file(std::string(MXT_SOURCE_DIR) + "/tests/golden/tokenizer/" + name + ".json");
+  const Json j = read_json_file(std::string(kSourceDir) + "/tests/golden/tokenizer/" + name + ".json");
   return Tokenizer::from_json(j.at("tokenizer").dump(), name);
 }
 
@@ -157,8 +158,7 @@ TEST(Characters, AreTheSortedDistinctCodePoints) {
 
 // A GGUF's tables of the small tokenizer: what llama.cpp's converter writes.
 GgufTokenizerData gguf_of(const std::string& name, const std::string& pre) {
-  const Json j =
-      read_json_file(std::string(MXT_SOURCE_DIR) + "/tests/golden/tokenizer/" + name + ".json").at("tokenizer");
+  const Json j = read_json_file(std::string(kSourceDir) + "/tests/golden/tokenizer/" + name + ".json").at("tokenizer");
   GgufTokenizerData g;
   g.model = "gpt2";
   g.pre = pre;

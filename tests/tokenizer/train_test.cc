@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/threads.h"
+#include "folders.h"
 #include "tokenizer/io/byte_level.h"
 #include "tokenizer/tokenizer.h"
 
@@ -26,7 +27,7 @@ Spec train(const TrainOptions& options, const std::vector<std::string>& texts) {
 }
 
 TEST(Train, FindsTheOraclesMergesTiesAndAll) {
-  const Json j = read_json_file(std::string(MXT_SOURCE_DIR) + "/tests/golden/tokenizer/train.json");
+  const Json j = read_json_file(std::string(kSourceDir) + "/tests/golden/tokenizer/train.json");
   TrainOptions o;
   o.vocab_size = 700;
   o.special_tokens = {"<|bos|>", "<|end|>"};
@@ -53,7 +54,7 @@ std::vector<std::pair<std::string, std::string>> merges_of(const Spec& spec) {
   return out;
 }
 
-Json ties() { return read_json_file(std::string(MXT_SOURCE_DIR) + "/tests/golden/tokenizer/train_ties.json"); }
+Json ties() { return read_json_file(std::string(kSourceDir) + "/tests/golden/tokenizer/train_ties.json"); }
 
 TEST(Train, FindsTheOraclesMergesWhereTokensAreSpelledInSeveralWays) {
   const Json all = ties();

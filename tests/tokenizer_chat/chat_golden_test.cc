@@ -5,12 +5,13 @@
 
 #include "base/files.h"
 #include "base/json.h"
+#include "folders.h"
 #include "tokenizer/chat/chat_template.h"
 
 namespace mxt::tokenizer {
 namespace {
 
-const std::string kFolder = std::string(MXT_SOURCE_DIR) + "/tests/golden/tokenizer_chat/";
+const std::string kFolder = std::string(kSourceDir) + "/tests/golden/tokenizer_chat/";
 
 OrderedJson golden(const std::string& name) { return parse_ordered_json(read_file(kFolder + name), name); }
 

@@ -5,12 +5,13 @@
 
 #include "base/files.h"
 #include "base/json.h"
+#include "folders.h"
 #include "tokenizer/chat/chat_template.h"
 
 namespace mxt::tokenizer {
 namespace {
 
-const std::string kTemplates = std::string(MXT_SOURCE_DIR) + "/tests/golden/tokenizer_chat/templates/";
+const std::string kTemplates = std::string(kSourceDir) + "/tests/golden/tokenizer_chat/templates/";
 
 std::shared_ptr<const ChatTemplate> load(const std::string& name, const std::string& eos,
                                          const std::vector<std::string>& control = {}) {

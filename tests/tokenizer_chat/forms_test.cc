@@ -5,13 +5,14 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
+#include "folders.h"
 #include "tokenizer/chat/chat_template.h"
 #include "tokenizer/chat/input/conversation.h"
 
 namespace mxt::tokenizer {
 namespace {
 
-const std::string kFolder = std::string(MXT_SOURCE_DIR) + "/tests/golden/tokenizer_chat/";
+const std::string kFolder = std::string(kSourceDir) + "/tests/golden/tokenizer_chat/";
 
 OrderedJson json(std::string_view text) { return parse_ordered_json(text, "test"); }
 

@@ -6,6 +6,7 @@
 
 #include "base/files.h"
 #include "base/json.h"
+#include "folders.h"
 #include "tokenizer/chat/chat_template.h"
 #include "tokenizer/chat/tools_as_text.h"
 
@@ -13,7 +14,7 @@ namespace mxt::tokenizer {
 namespace {
 
 OrderedJson golden() {
-  const std::string path = std::string(MXT_SOURCE_DIR) + "/tests/golden/tokenizer_chat/tools_as_text.json";
+  const std::string path = std::string(kSourceDir) + "/tests/golden/tokenizer_chat/tools_as_text.json";
   return parse_ordered_json(read_file(path), path);
 }
 

@@ -11,6 +11,7 @@
 #include "base/threads.h"
 #include "config/recipe.h"
 #include "data/prepare.h"
+#include "folders.h"
 #include "formats/vision.h"
 #include "image/processor.h"
 #include "infer/engine.h"
@@ -22,7 +23,7 @@
 namespace mxt {
 namespace {
 
-const std::string kModel = MXT_SOURCE_DIR "/tests/golden/models/qwen3_vl";
+const std::string kModel = std::string(kSourceDir) + "/tests/golden/models/qwen3_vl";
 
 struct Folder {
   explicit Folder(const std::string& name) : path(testing::TempDir() + "mxt_train_pictures_" + name) {

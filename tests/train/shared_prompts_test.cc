@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "base/threads.h"
 #include "config/recipe.h"
+#include "folders.h"
 #include "kernels/backend.h"
 #include "train/setup.h"
 #include "train/trainer.h"
@@ -16,7 +17,7 @@
 namespace mxt::train {
 namespace {
 
-std::string golden(const std::string& model) { return std::string(MXT_SOURCE_DIR) + "/tests/golden/models/" + model; }
+std::string golden(const std::string& model) { return std::string(kSourceDir) + "/tests/golden/models/" + model; }
 
 // Three answers to each of six prompts: of one token, of two, longer than a window, the same twice.
 std::string rollouts(const std::string& folder) {

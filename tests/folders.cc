@@ -1,0 +1,5 @@
+#include "folders.h"
+
+namespace mxt {
+const char* const kSourceDir = MXT_SOURCE_DIR;
+}  // namespace mxt
