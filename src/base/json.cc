@@ -1,15 +1,22 @@
 #include "base/json.h"
 
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <type_traits>
 #include <unordered_set>
 #include <vector>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_check.h"
 #include "base/json_text.h"
 
 namespace mxt {
+
+void json_check_failed(const char* check) {
+  throw std::logic_error(std::string("a value of JSON is not what was read of it: ") + check);
+}
+
 namespace {
 
 constexpr size_t kMaxDepth = 256;

@@ -161,6 +161,17 @@ TEST(Json, RefusesDuplicatesDepthAndSyntaxWithPlace) {
   }
 }
 
+// nlohmann's operator[] of a constant value is undefined without the key.
+TEST(Json, WhatIsNotThereIsAnErrorInEveryBuild) {
+  const Json j = parse_json(R"({"a": {"b": 1}})", "test");
+  EXPECT_EQ(j["a"]["b"], 1);
+  EXPECT_THROW((void)j["c"], std::logic_error);
+  EXPECT_THROW((void)j["a"]["c"], std::logic_error);
+  const OrderedJson o = parse_ordered_json(R"({"a": [1]})", "test");
+  EXPECT_THROW((void)o["c"], std::logic_error);
+  EXPECT_THROW((void)o["a"]["c"], std::exception);
+}
+
 TEST(Files, AtomicWriteLeavesOldFileWhenAbandoned) {
   const std::string dir = testing::TempDir() + "mxt_files";
   make_folders(dir);
