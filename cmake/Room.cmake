@@ -4,10 +4,7 @@
 # so a header of a room that is not named in USES cannot be found: an upward include does not compile. `base` is always
 # there. Headers are also compiled alone (target all_verify_interface_header_sets), so each is self-contained.
 #
-# In these rooms a narrowing that is not written down (static_cast) ends the build; a room joins when it has none left.
-set(MXT_EXACT_ROOMS base config image device pytext jinja formats net graph provenance registry track algorand evm pay
-    runtime models publish optim export quantize checkpoint autotune)
-
+# A narrowing that is not written down (static_cast) ends the build.
 function(room name)
   cmake_parse_arguments(R "" "" "SOURCES;USES;PUBLIC;PRIVATE" ${ARGN})
   set(link_root ${CMAKE_BINARY_DIR}/rooms/${name})
@@ -25,9 +22,7 @@ function(room name)
     target_sources(mxt_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${link_root} FILES ${linked})
     set_target_properties(mxt_${name} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
   endif()
-  if(name IN_LIST MXT_EXACT_ROOMS)
-    target_compile_options(mxt_${name} PRIVATE "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Werror=conversion;-Werror=float-conversion>")
-  endif()
+  target_compile_options(mxt_${name} PRIVATE "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Werror=conversion;-Werror=float-conversion>")
   if(NOT name STREQUAL base)
     target_link_libraries(mxt_${name} PUBLIC mxt_base)
   endif()

@@ -164,7 +164,8 @@ Redacted redact_text(std::string* text, std::span<const Redact> kinds) {
   const std::string_view s = *text;
   uint8_t wanted = 0;
   for (const Redact kind : kinds)
-    if (kind != Redact::kEmail || s.find('@') != std::string_view::npos) wanted |= 1 << static_cast<int>(kind);
+    if (kind != Redact::kEmail || s.find('@') != std::string_view::npos)
+      wanted = static_cast<uint8_t>(wanted | 1 << static_cast<int>(kind));
   if (wanted == 0) return count;
   size_t done = 0;
   for (size_t i = 0; i < s.size(); ++i) {

@@ -7,7 +7,7 @@ HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512vl,avx512dq")
 
 namespace mxt::kernels::cpu {
 
-inline __mmask16 mask_of(int64_t n) { return n >= 16 ? 0xffff : static_cast<__mmask16>((1u << n) - 1); }
+inline __mmask16 mask_of(int64_t n) { return static_cast<__mmask16>(n >= 16 ? 0xffffu : (1u << n) - 1); }
 
 inline __m512 load_bf16(__mmask16 mask, const uint16_t* p) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, p)), 16));
