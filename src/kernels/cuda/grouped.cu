@@ -1,5 +1,6 @@
 #include "kernels/cuda/grouped.h"
 
+#include "kernels/cuda/thin.h"
 #include "kernels/gpu/async_copy.cuh"
 #include "kernels/gpu/element.cuh"
 #include "kernels/gpu/gpu.h"
@@ -264,6 +265,7 @@ void on_units(cudaStream_t stream, Grouped kind, dim3 grid, const GroupedArgs& g
 void grouped_gemm(cudaStream_t stream, const GroupedGemm& g) {
   const bool weight = g.kind == Grouped::kWeight;
   if (g.c.cols == 0 || g.c.rows == 0) return;
+  if (thin_covers(g)) return thin_grouped_gemm(stream, g);
   if (grouped_tiles_cover(g)) return grouped_tiles(stream, g);
   if (grouped_adapters_cover(g)) return grouped_adapters(stream, g);
   const GroupedArgs args{g.a.p,

@@ -2,7 +2,8 @@
 // ring in shared memory; eight warps multiply what has come with the tensor cores: W's rows are the 16 rows of a
 // product, x's rows its 8 columns. A thread takes 16 bytes of a row of W and of a row of x as the fragments of two
 // products: which k a product takes first does not matter as long as both sides agree. The ring begins to fill while
-// the kernels before this one still run (launch_dependent): between two products the memory never rests.
+// the kernels before this one still run (launch_dependent): between two products the memory never rests. Products of
+// experts go the same way, a part at a time: an expert and eight of its rows at most.
 #include "kernels/cuda/thin.h"
 
 #include "kernels/cuda/hopper.cuh"
@@ -38,12 +39,45 @@ struct ThinArgs {
   int m, n, k;
   float alpha;
   bool accumulate, bias_bf16, constant;
+  const int32_t* first;  // of products of experts: as GroupedGemm has it, with W of expert after expert
+  int experts;
 };
+
+struct Part {
+  int expert, row, rows;
+};
+// Of 16 or 32 rows of a W: where they begin, and the rows of x and y.
+struct Tile {
+  const bf16* w;
+  int first, row, rows;
+};
+
+// The experts that have rows, in order; one warp calls it. Returns how many parts there are.
+__device__ __forceinline__ int find_parts(const int32_t* first, int experts, Part* parts) {
+  constexpr int kRows = 8;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  int before = 0;
+  for (int base = 0; base < experts; base += 32) {
+    const int e = base + lane;
+    const int begin = e < experts ? first[e] : 0, end = e < experts ? first[e + 1] : 0;
+    const int mine = (end - begin + kRows - 1) / kRows;
+    int sum = mine;
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+      const int up = __shfl_up_sync(0xffffffffu, sum, d);
+      if (lane >= d) sum += up;
+    }
+    for (int i = 0; i < mine; ++i)
+      parts[before + sum - mine + i] = {e, begin + i * kRows, min(kRows, end - begin - i * kRows)};
+    before += __shfl_sync(0xffffffffu, sum, 31);
+  }
+  return before;
+}
 
 // Of the warps that multiply.
 __device__ __forceinline__ void sync_multipliers() { asm volatile("bar.sync 1, %0;" ::"n"(kWarps * 32) : "memory"); }
 
-template <typename Y, int kTiles, int kPanels>
+template <typename Y, int kTiles, int kPanels, bool kExperts>
 __global__ __launch_bounds__(kThreads, 1) void thin_kernel(const __grid_constant__ ThinArgs a) {
   using R = Ring<kTiles, kPanels>;
   extern __shared__ __align__(128) unsigned char ring[];
@@ -56,16 +90,34 @@ __global__ __launch_bounds__(kThreads, 1) void thin_kernel(const __grid_constant
   }
   __syncthreads();
   allow_next_grid();
-  const int stride = static_cast<int>(gridDim.x) * R::kRows;
+  const int of_matrix = (a.n + R::kRows - 1) / R::kRows;
+  int tiles = of_matrix;
+  __shared__ Part parts[kExperts ? kMostRows : 1];
+  if constexpr (kExperts) {
+    __shared__ int found;
+    wait_for_previous_grid();
+    if (warp == 0) {
+      const int count = find_parts(a.first, a.experts, parts);
+      if (lane == 0) found = count;
+    }
+    __syncthreads();
+    tiles *= found;
+  }
+  const auto tile_at = [&](int i) {
+    if constexpr (!kExperts) return Tile{a.w, i * R::kRows, 0, a.m};
+    const Part& part = parts[i / of_matrix];
+    return Tile{a.w + static_cast<int64_t>(part.expert) * a.n * a.ldw, i % of_matrix * R::kRows, part.row, part.rows};
+  };
   int slot = 0, parity = 0;
   const auto advance = [&] {
     if (++slot == R::kStages) slot = 0, parity ^= 1;
   };
   if (warp == kWarps) {
     const uint64_t policy = read_once();  // W
-    if (!a.constant) wait_for_previous_grid();
-    for (int first = static_cast<int>(blockIdx.x) * R::kRows; first < a.n; first += stride) {
-      const bf16* row = a.w + min(first + lane, a.n - 1) * a.ldw;  // rows past the end: computed, not stored
+    if (!kExperts && !a.constant) wait_for_previous_grid();
+    for (int i = static_cast<int>(blockIdx.x); i < tiles; i += static_cast<int>(gridDim.x)) {
+      const Tile at = tile_at(i);
+      const bf16* row = at.w + min(at.first + lane, a.n - 1) * a.ldw;  // rows past the end: computed, not stored
       for (int k = 0; k < a.k; k += R::kColumns, advance()) {
         const int bytes = min(R::kColumns, a.k - k) * 2;
         empty[slot].wait(parity ^ 1);
@@ -77,11 +129,13 @@ __global__ __launch_bounds__(kThreads, 1) void thin_kernel(const __grid_constant
     }
     return;
   }
-  wait_for_previous_grid();
+  if (!kExperts) wait_for_previous_grid();
   const int g = lane / 4, t = lane % 4;
   float sum[kTiles][kPanels][4] = {};
   constexpr int kChunks = R::kColumns / kWarps / 32, kOfPart = kPart / kWarps;
-  for (int first = static_cast<int>(blockIdx.x) * R::kRows; first < a.n; first += stride) {
+  for (int item = static_cast<int>(blockIdx.x); item < tiles; item += static_cast<int>(gridDim.x)) {
+    const Tile at = tile_at(item);
+    const bf16* from = a.x + at.row * a.ldx;
     for (int k0 = 0; k0 < a.k; k0 += R::kColumns, advance()) {
       const auto column = [&](int c) { return c * 32 / kOfPart * kPart + warp * kOfPart + c * 32 % kOfPart + t * 8; };
       uint4 x[kChunks][kPanels];
@@ -90,8 +144,8 @@ __global__ __launch_bounds__(kThreads, 1) void thin_kernel(const __grid_constant
 #pragma unroll
         for (int p = 0; p < kPanels; ++p) {
           x[c][p] = make_uint4(0, 0, 0, 0);
-          if (p * 8 + g < a.m && k0 + column(c) < a.k)
-            x[c][p] = *reinterpret_cast<const uint4*>(a.x + (p * 8 + g) * a.ldx + k0 + column(c));
+          if (p * 8 + g < at.rows && k0 + column(c) < a.k)
+            x[c][p] = *reinterpret_cast<const uint4*>(from + (p * 8 + g) * a.ldx + k0 + column(c));
         }
       full[slot].wait(parity);
       const unsigned char* stage = ring + slot * R::kStageBytes + g * R::kRowBytes;
@@ -124,15 +178,15 @@ __global__ __launch_bounds__(kThreads, 1) void thin_kernel(const __grid_constant
           sum[tile][p][i] = 0;
         }
       sync_multipliers();
-      for (int i = static_cast<int>(threadIdx.x); i < 16 * a.m; i += kWarps * 32) {
-        const int row = i / 16, n = first + tile * 16 + i % 16;
+      for (int i = static_cast<int>(threadIdx.x); i < 16 * at.rows; i += kWarps * 32) {
+        const int row = i / 16, n = at.first + tile * 16 + i % 16;
         if (n >= a.n) continue;
         float v = 0;
         for (int q = 0; q < kWarps; ++q) v += sums[q][i % 16][row];
         v *= a.alpha;
         if (a.bias)
           v += a.bias_bf16 ? to_float(static_cast<const bf16*>(a.bias)[n]) : static_cast<const float*>(a.bias)[n];
-        Y* to = static_cast<Y*>(a.y) + row * a.ldy + n;
+        Y* to = static_cast<Y*>(a.y) + (at.row + row) * a.ldy + n;
         if (a.accumulate) v += to_float(*to);
         *to = from_float<Y>(v);
       }
@@ -151,17 +205,17 @@ int multiprocessors() {
   return count;
 }
 
-template <typename Y, int kTiles, int kPanels>
+template <typename Y, int kTiles, int kPanels, bool kExperts = false>
 void launch(cudaStream_t stream, const ThinArgs& a) {
   using R = Ring<kTiles, kPanels>;
   static const bool large =
-      cudaFuncSetAttribute(thin_kernel<Y, kTiles, kPanels>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+      cudaFuncSetAttribute(thin_kernel<Y, kTiles, kPanels, kExperts>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            static_cast<int>(R::kBytes)) == cudaSuccess;
   require(large, "a multiprocessor has too little shared memory for products of few rows");
-  const int blocks = static_cast<int>(ceil_div(a.n, R::kRows)),
+  const int blocks = static_cast<int>(ceil_div(a.n, R::kRows)) * (kExperts ? a.m : 1),
             grid = blocks < multiprocessors() ? blocks : multiprocessors();
-  launch_dependent(thin_kernel<Y, kTiles, kPanels>, dim3(static_cast<unsigned>(grid)), dim3(kThreads), R::kBytes,
-                   stream, a);
+  launch_dependent(thin_kernel<Y, kTiles, kPanels, kExperts>, dim3(static_cast<unsigned>(grid)), dim3(kThreads),
+                   R::kBytes, stream, a);
 }
 template <typename Y>
 void launch(cudaStream_t stream, const ThinArgs& a) {
@@ -202,12 +256,33 @@ void thin_gemm(cudaStream_t stream, const Gemm& g) {
                    g.alpha,
                    g.accumulate,
                    g.bias_type == DType::kBF16,
-                   g.b_constant};
+                   g.b_constant,
+                   nullptr,
+                   0};
   if (g.c.type == DType::kBF16)
     launch<bf16>(stream, a);
   else
     launch<float>(stream, a);
   check_launch("thin_gemm");
+}
+
+// Wide results alone: an adapter's sides have kernels of their own.
+bool thin_covers(const GroupedGemm& g) {
+  if (!device::card().warpgroups) return false;
+  return g.kind == Grouped::kForward && g.a.type == DType::kBF16 && g.b.type == DType::kBF16 &&
+         g.c.type == DType::kBF16 && g.c.rows <= kMostRows && g.c.cols > 64 && g.a.cols > 64 && g.a.cols % 8 == 0 &&
+         g.c.cols < (int64_t{1} << 24) && g.a.cols < (int64_t{1} << 24) && aligned(g.a) && aligned(g.b);
+}
+
+void thin_grouped_gemm(cudaStream_t stream, const GroupedGemm& g) {
+  ThinArgs a{};
+  a.x = static_cast<const bf16*>(g.a.p), a.w = static_cast<const bf16*>(g.b.p), a.y = g.c.p;
+  a.ldx = g.a.ld, a.ldw = g.b.ld, a.ldy = g.c.ld;
+  a.m = static_cast<int>(g.c.rows), a.n = static_cast<int>(g.c.cols), a.k = static_cast<int>(g.a.cols);
+  a.alpha = g.alpha, a.accumulate = g.accumulate;
+  a.first = g.first, a.experts = static_cast<int>(g.experts);
+  launch<bf16, 1, 1, true>(stream, a);
+  check_launch("thin_grouped_gemm");
 }
 
 }  // namespace mxt::kernels::cuda

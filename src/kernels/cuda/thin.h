@@ -11,4 +11,8 @@ namespace mxt::kernels::cuda {
 bool thin_covers(const Gemm& g);
 void thin_gemm(cudaStream_t stream, const Gemm& g);
 
+// The same of experts, whose rows are 64 at most in all. What a row gives does not depend on the others here either.
+bool thin_covers(const GroupedGemm& g);
+void thin_grouped_gemm(cudaStream_t stream, const GroupedGemm& g);
+
 }  // namespace mxt::kernels::cuda
