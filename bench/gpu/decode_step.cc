@@ -1,18 +1,22 @@
 // One pass of generation at a Qwen3 model's real dimensions with random weights: requests that each add a token to a
 // context.
-//   gpu_decode_step MODEL CONTEXT PASSES REQUESTS… [profile]
-// For each number of requests: the time of a pass, and what reading the weights and the
-// cache once would take at the rate of a copy on the device (bytes read and written).
+//   gpu_decode_step MODEL CONTEXT PASSES REQUESTS… [lora] [fp8] [profile]
+// lora: adapters of rank 16 on every matrix of the layers, as a policy has them that samples; fp8: the base held in
+// E4M3. For each number of requests: the time of a pass, and what reading the weights and the cache once would take at
+// the rate of a copy on the device (bytes read and written).
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <set>
 
 #include "bench.h"
 #include "infer/cache.h"
 #include "infer/states.h"
 #include "kernels/backend.h"
 #include "models/model.h"
+#include "models/modules.h"
 #include "runtime/program.h"
 
 namespace mxt {
@@ -36,9 +40,16 @@ double copy_rate(device::Accelerator& d) {
 }
 
 int run(int argc, char** argv) {
-  if (argc < 5) fail_input("usage: gpu_decode_step MODEL[@LAYERS] CONTEXT PASSES REQUESTS… [profile]");
+  if (argc < 5) fail_input("usage: gpu_decode_step MODEL[@LAYERS] CONTEXT PASSES REQUESTS… [lora] [fp8] [profile]");
   const int64_t context = std::stoll(argv[2]), passes = std::stoll(argv[3]);
-  const bool profiled = std::string(argv[argc - 1]) == "profile";
+  std::vector<int64_t> counts;
+  std::set<std::string> with;
+  for (int i = 4; i < argc; ++i)
+    if (std::isdigit(static_cast<unsigned char>(argv[i][0])))
+      counts.push_back(std::stoll(argv[i]));
+    else
+      with.insert(argv[i]);
+  const bool profiled = with.contains("profile"), fp8 = with.contains("fp8");
   kernels::Backend b = kernels::cuda_backend();
   device::Accelerator& d = *b.device;
   const double rate = copy_rate(d);
@@ -50,6 +61,13 @@ int run(int argc, char** argv) {
   o.type = DType::kBF16;
   o.purpose = models::Purpose::kGenerate;
   o.positions = 8192;
+  models::LoraPlan lora;
+  lora.target = [](const std::string& module) -> std::optional<models::LoraTarget> {
+    if (!models::is_of_layers(module)) return std::nullopt;
+    return models::LoraTarget{16, 32, false};
+  };
+  if (with.contains("lora")) o.lora = &lora, o.join_lora = true;  // as the trainer holds them
+  if (fp8) o.base = graph::Storage::kFp8;
   const graph::Graph g = models::build(config, o);
   const runtime::ProgramSettings settings{512, 0, true};
   kernels::KernelPlan plan;
@@ -69,13 +87,12 @@ int run(int argc, char** argv) {
               ? 0.0
               : std::pow(1.0 - static_cast<double>(config.experts_per_token) / static_cast<double>(p.experts),
                          static_cast<double>(requests));
-      bytes += 2.0 * static_cast<double>(p.rows * p.cols) * (1.0 - left_out);
+      bytes += (p.held == graph::Storage::kFp8 ? 1.0 : 2.0) * static_cast<double>(p.rows * p.cols) * (1.0 - left_out);
     }
     return bytes;
   };
-  for (int i = 4; i < argc - (profiled ? 1 : 0); ++i) {
-    const int64_t requests = std::stoll(argv[i]), kPage = infer::PagedCache::kPage,
-                  each = (context + kPage - 1) / kPage;
+  for (const int64_t requests : counts) {
+    const int64_t kPage = infer::PagedCache::kPage, each = (context + kPage - 1) / kPage;
     infer::PagedCache cache(config, o.type, requests * each, &d);
     std::vector<int32_t> ids, positions, cu{0}, contexts, tables, slots, rows;
     for (int64_t r = 0; r < requests; ++r) {
@@ -97,7 +114,7 @@ int run(int argc, char** argv) {
     batch.tokens = requests, batch.ids = ids.data(), batch.positions = positions.data(), batch.logit_rows = rows.data(),
     batch.logit_count = requests;
     batch.logits = static_cast<float*>(logits.data()), batch.cache = &view;
-    for (int k = 0; k < 3; ++k) program.run(batch);
+    for (int k = 0; k < 3; ++k) program.run(batch), batch.first_micro = false;  // as the scheduler: the weights stay
     std::vector<double> us;
     for (int64_t k = 0; k < passes; ++k) {
       const double begin = now();

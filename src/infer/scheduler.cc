@@ -91,6 +91,7 @@ Scheduler::Scheduler(Model& model, const SchedulerSettings& settings)
       drawn_memory_(model.ops().device()) {
   settings_.tokens_per_pass = std::max(settings_.tokens_per_pass, settings_.batch);
   programs_.resize(static_cast<size_t>(model.adapters()) + 1);
+  changed_.assign(programs_.size(), true);
   stats_.cache_pages = stats_.cache_available = cache_.pages();
 }
 
@@ -430,7 +431,11 @@ void Scheduler::run(Pass& p, int adapter) {
     pictures.rows = p.picture_rows.data();
     if (pictures.tokens > 0) b.pictures = &pictures;
   }
+  // What a pass makes of the weights alone (adapters laid beside their matrices) stays until they change.
+  const auto which = static_cast<size_t>(adapter + 1);
+  b.first_micro = changed_[which];
   program(adapter).run(b);
+  changed_[which] = false;
 }
 
 // Where the logits are, a token can be drawn of them as they come: unfiltered, unconstrained, with no other's

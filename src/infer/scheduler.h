@@ -112,7 +112,7 @@ class Scheduler {
   // Compiles the model's program now, and not when the first request comes: kernels are chosen then.
   void prepare() { program(-1); }
   // What the cache holds was computed with other weights; not while requests run.
-  void forget_cache() { cache_.forget(), states_.forget(); }
+  void forget_cache() { cache_.forget(), states_.forget(), changed_.assign(programs_.size(), true); }
   // One pass. False where there was nothing to do.
   bool step();
   // A thread of our own that steps while there is work; stop() ends it, unfinished requests are cancelled.
@@ -156,6 +156,7 @@ class Scheduler {
   PagedCache cache_;
   SequenceStates states_;
   std::vector<std::unique_ptr<runtime::Program>> programs_;  // [adapter + 1]
+  std::vector<bool> changed_;                                // likewise: the weights, since the last pass
   std::vector<SlotPtr> running_, waiting_;                   // running: in the order of admission
   std::map<uint64_t, uint64_t> turn_;                        // of a group: when one of its requests was last admitted
   uint64_t turns_ = 0;

@@ -102,6 +102,24 @@ __device__ __forceinline__ void arrive_at(const Mbarrier& gate, int rank) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(there) : "memory");
 }
 
+// Four numbers that lie there in the block of this rank.
+__device__ __forceinline__ float4 shared_of(const float* at, int rank) {
+  uint32_t there;
+  float4 v;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(at)), "r"(rank));
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(there)
+               : "memory");
+  return v;
+}
+// Of pairs of bf16 each the larger size.
+__device__ __forceinline__ uint32_t larger_size(uint32_t a, uint32_t b) {
+  uint32_t y;
+  asm("{\n.reg .b32 t;\nabs.bf16x2 t, %2;\nmax.bf16x2 %0, %1, t;\n}" : "=r"(y) : "r"(a), "r"(b));
+  return y;
+}
+
 // Tiles in shared memory as boxes of 128 bytes (64 columns of bf16, 128 of E4M3) and any number of rows, their 16-byte
 // pieces permuted within groups of eight rows ("128-byte swizzle"); each box begins at a multiple of 1,024 bytes.
 //
@@ -175,6 +193,21 @@ __device__ __forceinline__ void multiply_64x128(float (&d)[64], uint64_t a, uint
   asm volatile(MXT_PRODUCT("eq", "m64n128k16") MXT_NAMES_64 "}, %64, %65, p, 1, 1, 1, 1;\n}"
                : MXT_SUMS_32(d, 0), MXT_SUMS_32(d, 32)
                : "l"(a), "l"(b));
+}
+// d (64 rows × 128) += a·b over 16: a lies `across`, b `down` or `across`.
+template <bool Down>
+__device__ __forceinline__ void multiply_64x128(float (&d)[64], uint64_t a, uint64_t b) {
+  asm volatile(MXT_PRODUCT("eq", "m64n128k16") MXT_NAMES_64 "}, %64, %65, p, 1, 1, 0, %66;\n}"
+               : MXT_SUMS_32(d, 0), MXT_SUMS_32(d, 32)
+               : "l"(a), "l"(b), "n"(Down ? 1 : 0));
+}
+// d (64 rows × 128) += a·bᵀ over 32 columns of E4M3; both lie `across`.
+__device__ __forceinline__ void multiply_64x128_e4m3(float (&d)[64], uint64_t a, uint64_t b) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.eq.b32 p, 0, 0;\nwgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {" MXT_NAMES_64
+      "}, %64, %65, p, 1, 1;\n}"
+      : MXT_SUMS_32(d, 0), MXT_SUMS_32(d, 32)
+      : "l"(a), "l"(b));
 }
 // d (64 rows × 256) = a·bᵀ over 32 columns of E4M3, or += where `add` is not 0; both lie `across`.
 __device__ __forceinline__ void multiply_64x256_e4m3(float (&d)[128], uint64_t a, uint64_t b, int add) {

@@ -59,13 +59,6 @@ struct Ring {
   }
 };
 
-// Of pairs of bf16 each the larger size.
-__device__ __forceinline__ uint32_t larger_size(uint32_t a, uint32_t b) {
-  uint32_t y;
-  asm("{\n.reg .b32 t;\nabs.bf16x2 t, %2;\nmax.bf16x2 %0, %1, t;\n}" : "=r"(y) : "r"(a), "r"(b));
-  return y;
-}
-
 template <bool Down>
 __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     held_kernel(const __grid_constant__ HeldArgs a, const __grid_constant__ CUtensorMap a_map,
@@ -230,6 +223,11 @@ bool rowwise_fp8_gemm_covers(const Gemm& g) {
 
 void rowwise_fp8_gemm(cudaStream_t stream, const Gemm& g) {
   if (g.c.rows == 0 || g.c.cols == 0) return;
+  if (g.row_absmax != nullptr)
+    require(cudaMemsetAsync(g.row_absmax, 0, static_cast<size_t>(g.c.rows * g.row_parts) * sizeof(float), stream) ==
+                cudaSuccess,
+            "row_absmax could not be cleared");
+  if (rowwise_fp8_few_covers(g)) return rowwise_fp8_few(stream, g);
   const bool tail = g.tail_a.cols > 0, down = tail && !g.tail_trans_b;
   HeldArgs a{};
   a.a_scale = g.a_scale, a.b_scale = g.b_scale, a.row_absmax = reinterpret_cast<unsigned*>(g.row_absmax);
@@ -247,10 +245,6 @@ void rowwise_fp8_gemm(cudaStream_t stream, const Gemm& g) {
   require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(sizeof(HeldShared))) == cudaSuccess,
           "products of E4M3 need 227 KB of shared memory");
-  if (g.row_absmax != nullptr)
-    require(cudaMemsetAsync(g.row_absmax, 0, static_cast<size_t>(g.c.rows * g.row_parts) * sizeof(float), stream) ==
-                cudaSuccess,
-            "row_absmax could not be cleared");
   const int64_t clusters = std::min<int64_t>(static_cast<int64_t>(a.pairs) * a.columns, kClusters);
   launch_dependent(kernel, dim3(static_cast<unsigned>(kCluster * clusters)), dim3(kThreads), sizeof(HeldShared), stream,
                    a, left, right, tail_left, tail_right, out);

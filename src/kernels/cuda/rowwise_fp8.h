@@ -11,4 +11,8 @@ namespace mxt::kernels::cuda {
 bool rowwise_fp8_gemm_covers(const Gemm& g);
 void rowwise_fp8_gemm(cudaStream_t stream, const Gemm& g);
 
+// rowwise_fp8_few.cu: of those calls the ones of few rows, as when a model answers; rowwise_fp8_gemm() takes them.
+bool rowwise_fp8_few_covers(const Gemm& g);
+void rowwise_fp8_few(cudaStream_t stream, const Gemm& g);
+
 }  // namespace mxt::kernels::cuda

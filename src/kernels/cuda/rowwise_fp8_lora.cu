@@ -27,26 +27,29 @@ struct LinearArgs {
   int rows, cols;
 };
 
-// 64 rows a block. Its warps take 64 columns in turn: a thread reads 16 bytes of a row and, of w's, the same columns;
-// which k a product takes first does not matter as long as both sides agree. The warps' sums are added in order.
-constexpr int kLinearRows = 64;
-template <int Tiles>  // of 8 ranks
-__global__ void __launch_bounds__(kThreads, 1) rowwise_fp8_linear_kernel(const __grid_constant__ LinearArgs a) {
-  extern __shared__ float sums[];  // [warps][64][ranks]
-  constexpr int kRanks = Tiles * 8, kSteps = 2;
+// 64 rows a block, or 16 where there are few, and then eight ranks. Its warps take 64 columns in turn: a thread reads
+// 16 bytes of a row and, of w's, the same columns; which k a product takes first does not matter as long as both sides
+// agree. The warps' sums are added in order: both ways give the same bits.
+constexpr int kLinearRows = 64, kFewRows = 16, kMostFewRows = 512;
+template <int Tiles, int Rows>  // Tiles of 8 ranks
+__global__ void __launch_bounds__(kThreads, 1) rowwise_fp8_linear_kernel(const __grid_constant__ LinearArgs given) {
+  extern __shared__ float sums[];  // [warps][rows][ranks]
+  constexpr int kRanks = Tiles * 8, kSteps = Rows == kFewRows ? 4 : 2;
+  LinearArgs a = given;
+  a.w += static_cast<int64_t>(blockIdx.y) * kRanks * a.ldw, a.z += blockIdx.y * kRanks;
   allow_next_grid();
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int row0 = static_cast<int>(blockIdx.x) * kLinearRows, g = lane / 4, t = lane % 4;
-  float z[4][Tiles][4] = {};
+  const int row0 = static_cast<int>(blockIdx.x) * Rows, g = lane / 4, t = lane % 4;
+  float z[Rows / 16][Tiles][4] = {};
   wait_for_previous_grid();
-  auto rows_at = [&](int k, uint4(&x)[8]) {
+  auto rows_at = [&](int k, uint4(&x)[Rows / 8]) {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
+    for (int i = 0; i < Rows / 8; ++i) {
       const int row = min(row0 + i * 8 + g, a.rows - 1);  // past the last: computed, not stored
       x[i] = *reinterpret_cast<const uint4*>(a.q + row * a.ldq + k + t * 16);
     }
   };
-  auto multiply = [&](int k, const uint4(&x)[8]) {
+  auto multiply = [&](int k, const uint4(&x)[Rows / 8]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       uint4 w[Tiles];
@@ -54,7 +57,7 @@ __global__ void __launch_bounds__(kThreads, 1) rowwise_fp8_linear_kernel(const _
       for (int n = 0; n < Tiles; ++n)
         w[n] = *reinterpret_cast<const uint4*>(a.w + (n * 8 + g) * a.ldw + k + t * 16 + half * 8);
 #pragma unroll
-      for (int m = 0; m < 4; ++m) {
+      for (int m = 0; m < Rows / 16; ++m) {
         const uint32_t top[2] = {half ? x[2 * m].z : x[2 * m].x, half ? x[2 * m].w : x[2 * m].y},
                        low[2] = {half ? x[2 * m + 1].z : x[2 * m + 1].x, half ? x[2 * m + 1].w : x[2 * m + 1].y};
 #pragma unroll
@@ -68,7 +71,7 @@ __global__ void __launch_bounds__(kThreads, 1) rowwise_fp8_linear_kernel(const _
       }
     }
   };
-  uint4 x[kSteps][8];
+  uint4 x[kSteps][Rows / 8];
   constexpr int kTurn = kLinearWarps * 64;
 #pragma unroll
   for (int s = 0; s < kSteps; ++s)
@@ -82,21 +85,21 @@ __global__ void __launch_bounds__(kThreads, 1) rowwise_fp8_linear_kernel(const _
     }
   }
 #pragma unroll
-  for (int m = 0; m < 4; ++m)
+  for (int m = 0; m < Rows / 16; ++m)
 #pragma unroll
     for (int n = 0; n < Tiles; ++n)
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        *reinterpret_cast<float2*>(sums + (warp * kLinearRows + m * 16 + half * 8 + g) * kRanks + n * 8 + t * 2) =
+        *reinterpret_cast<float2*>(sums + (warp * Rows + m * 16 + half * 8 + g) * kRanks + n * 8 + t * 2) =
             make_float2(z[m][n][half * 2], z[m][n][half * 2 + 1]);
   __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < kLinearRows * kRanks / 2; i += kThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < Rows * kRanks / 2; i += kThreads) {
     const int row = row0 + i / (kRanks / 2), c = i % (kRanks / 2) * 2;
     if (row >= a.rows) continue;
     float2 sum = make_float2(0, 0);
 #pragma unroll
     for (int w = 0; w < kLinearWarps; ++w) {
-      const float2 part = *reinterpret_cast<const float2*>(sums + w * kLinearRows * kRanks + i * 2);
+      const float2 part = *reinterpret_cast<const float2*>(sums + w * Rows * kRanks + i * 2);
       sum.x += part.x, sum.y += part.y;
     }
     const float scale = a.scale[row];
@@ -287,14 +290,17 @@ void linear_of(cudaStream_t stream, const RowwiseFp8Linear& c, int64_t first, in
                      c.z.ld,
                      static_cast<int>(c.q.rows),
                      static_cast<int>(c.q.cols)};
-  static constexpr decltype(&rowwise_fp8_linear_kernel<1>) kKernels[] = {
-      rowwise_fp8_linear_kernel<1>, rowwise_fp8_linear_kernel<2>, rowwise_fp8_linear_kernel<3>,
-      rowwise_fp8_linear_kernel<4>, rowwise_fp8_linear_kernel<5>, rowwise_fp8_linear_kernel<6>};
-  const auto kernel = kKernels[ranks / 8 - 1];
-  const size_t bytes = static_cast<size_t>(kLinearWarps * kLinearRows * ranks) * sizeof(float);
+  static constexpr decltype(&rowwise_fp8_linear_kernel<1, 64>) kKernels[] = {
+      rowwise_fp8_linear_kernel<1, kLinearRows>, rowwise_fp8_linear_kernel<2, kLinearRows>,
+      rowwise_fp8_linear_kernel<3, kLinearRows>, rowwise_fp8_linear_kernel<4, kLinearRows>,
+      rowwise_fp8_linear_kernel<5, kLinearRows>, rowwise_fp8_linear_kernel<6, kLinearRows>};
+  const bool few = c.q.rows <= kMostFewRows;
+  const auto kernel = few ? rowwise_fp8_linear_kernel<1, kFewRows> : kKernels[ranks / 8 - 1];
+  const int64_t rows = few ? kFewRows : kLinearRows, each = few ? 8 : ranks;
+  const size_t bytes = static_cast<size_t>(kLinearWarps * rows * each) * sizeof(float);
   allow_shared(kernel, bytes);
-  launch_dependent(kernel, dim3(static_cast<unsigned>(ceil_div(c.q.rows, kLinearRows))), dim3(kThreads), bytes, stream,
-                   a);
+  launch_dependent(kernel, dim3(static_cast<unsigned>(ceil_div(c.q.rows, rows)), static_cast<unsigned>(ranks / each)),
+                   dim3(kThreads), bytes, stream, a);
 }
 
 void dw_of(cudaStream_t stream, const RowwiseFp8LinearDw& c, int64_t row, int64_t first, int64_t ranks, float* parts) {
