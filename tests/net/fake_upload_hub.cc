@@ -112,7 +112,8 @@ ServerResponse FakeUploadHub::batch(const Json& body) {
           upload["header"][std::string(5 - std::to_string(n).size(), '0') + std::to_string(n)] =
               store_->url("/part/" + oid + "/" + std::to_string(n) + "?signed=" + std::to_string(commits + n));
       }
-      answer["actions"] = {{"upload", upload}, {"verify", {{"href", at("/verify")}}}};
+      answer["actions"] = {{"upload", odd_upload.is_null() ? upload : odd_upload},
+                           {"verify", {{"href", at("/verify")}}}};
     }
     out.push_back(answer);
   }

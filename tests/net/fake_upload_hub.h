@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 
@@ -38,6 +39,7 @@ class FakeUploadHub {
   std::set<std::string> lose_answer;  // parts of targets: the connection breaks once the request has been done
   std::string address;                // that it gives of itself where something stands before it; "" = its own
   std::string wrong_head;             // a path that the tree gives another id
+  Json odd_upload{};                  // in the place of what says where a file goes
 
  private:
   ServerResponse answer(const ServerRequest& r);

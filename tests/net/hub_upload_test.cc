@@ -157,6 +157,18 @@ TEST_F(Upload, SaysWhatTheHubRefuses) {
   EXPECT_THROW(validate_card(settings, "---\nlicense: bad\n---\n", RepoType::kModel), Error);
 }
 
+TEST_F(Upload, SaysThatAnAnswerHasNoAddress) {
+  for (const char* odd : {"5", R"("x")", "[]", "{}", R"({"href": 7})"}) {
+    hub.odd_upload = Json::parse(odd);
+    try {
+      send();
+      FAIL() << odd;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("does not say where model.safetensors goes"), std::string::npos) << e.what();
+    }
+  }
+}
+
 TEST_F(Upload, FindsAHeadThatHoldsOtherBytes) {
   hub.wrong_head = "config.json";
   try {

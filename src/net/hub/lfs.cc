@@ -69,8 +69,9 @@ uint64_t LfsUploader::send_object(const UploadFile& f, const Json& o) {
     fail_input("{}: refuses {}: {}", url_, f.path, printable(text_of(o["error"], "message").substr(0, 300)));
   if (!o.contains("actions") || !o["actions"].is_object() || !o["actions"].contains("upload")) return 0;  // is there
   const Json& upload = o["actions"]["upload"];
+  const std::string href = upload.is_object() ? text_of(upload, "href") : "";
+  if (href.empty()) fail_input("{}: does not say where {} goes", url_, f.path);
   const Json header = upload.value("header", Json::object());
-  const std::string href = text_of(upload, "href");
   if (settings_.progress) settings_.progress(fmt::format("sends {} ({})", f.path, human_bytes(f.size)));
   uint64_t sent = f.size;
   if (header.is_object() && header.contains("chunk_size"))
