@@ -64,6 +64,7 @@ std::vector<provenance::Finding> replay(const std::string& manifest_path, const 
   o.sign = false;  // another machine may replay, without the key
   Pipeline p(o);
   const bool before = p.before();
+  if (before) p.learn_tokenizer();
   if (before) p.plan();
   if (before) p.prepare();
   if (!before || !p.train()) fail_input("the replay was interrupted");
