@@ -80,7 +80,11 @@ SynthRow draw_kind(Draws& draws, ToolUse kind) {
     calls.push_back(OrderedJson::parse(one.answer));
     results.push_back(OrderedJson::parse(d.result));
   }
-  const size_t others = kind == ToolUse::kMultiple || kind == ToolUse::kIrrelevance ? 2 : 0;
+  // How many tools there are says nothing of whether one fits: a model that only counted them would call or decline by
+  // that.
+  const size_t others = kind == ToolUse::kMultiple      ? 1 + draws.deal("others", 2)
+                        : kind == ToolUse::kIrrelevance ? 1 + draws.deal("none of", 3)
+                                                        : 0;
   row.tools = offered(draws, asked.tool, others, kind != ToolUse::kIrrelevance).dump();
   row.calls = calls.dump();
   row.results = results.dump();
