@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "config/vocabulary.h"
 #include "device/memory.h"
 #include "pipeline.h"
 #include "tokenizer/tokenizer.h"
@@ -119,24 +120,23 @@ config::Recipe Pipeline::made_recipe() const {
 void Pipeline::learn_tokenizer() {
   if (recipe_.model.tokenizer != "train") return;
   record_->stage("tokenizer");
+  const config::Vocabulary vocabulary = *config::learned_vocabulary(recipe_);
   const std::string folder = o_.out + "/tokenizer", stamp = o_.out + "/tokenizer.json";
   const data::Access access = data_access(recipe_);
   data::Texts texts(recipe_, access);
   const auto learned = [&] {
-    return OrderedJson{{"rows", texts.digest()},
-                       {"vocab_size", recipe_.pretrain->vocab_size},
-                       {"tokenizer", folder_digest(folder)}}
+    return OrderedJson{{"rows", texts.digest()}, {"vocab_size", vocabulary.size}, {"tokenizer", folder_digest(folder)}}
                .dump(2) +
            "\n";
   };
   if (!fs::exists(stamp) || !fs::exists(folder) || read_file(stamp) != learned()) {
     std::error_code ec;
     fs::remove(stamp, ec);
-    tokenizer::TrainOptions how = nanochat_tokenizer(recipe_.pretrain->vocab_size);
+    tokenizer::TrainOptions how = nanochat_tokenizer(vocabulary.size);
     how.stop = &g_stop;
     how.memory_limit = device::available_host_bytes() / 2;
     tokenizer::Trained made = train_byte_level_bpe(how, [&](std::string_view& t) { return texts.next(&t); });
-    check_filled(how, made, recipe_.source, "pretrain.vocab_size");
+    check_filled(how, made, recipe_.source, vocabulary.setting);
     const auto tok = tokenizer::Tokenizer::from_spec(std::move(made.spec));
     const UnfinishedFolder part(folder);
     tok->save(part.path());

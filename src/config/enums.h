@@ -84,6 +84,7 @@ constexpr auto enum_names(Match) { return spellings("+exact", "+answer"); }
 
 enum class SynthTask {
   kToolCalls,
+  kToolCallsMadeUp,
   kToolPreference,
   kToolHabits,
   kToolUse,
@@ -95,8 +96,8 @@ enum class SynthTask {
   kShapes
 };
 constexpr auto enum_names(SynthTask) {
-  return spellings("+tool_calls", "+tool_preference", "+tool_habits", "+tool_use", "+arithmetic", "+addition", "+sums",
-                   "+spelling", "+sorting", "+shapes");
+  return spellings("+tool_calls", "+tool_calls_made_up", "+tool_preference", "+tool_habits", "+tool_use", "+arithmetic",
+                   "+addition", "+sums", "+spelling", "+sorting", "+shapes");
 }
 
 enum class Backend { kAxolotl, kUnsloth, kTorchtune, kPrimus, kTrlCpu, kNative, kTrl };

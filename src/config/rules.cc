@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "config/field.h"
+#include "config/vocabulary.h"
 
 namespace mxt::config {
 namespace {
@@ -77,8 +78,9 @@ void check_model(const Recipe& r, Rules& rules) {
                "is missing: init random builds the model from it; give an HF config.json or its keys");
   rules.refuse(r.model.init == Init::kPretrained && !r.model.config.empty(), {"model.config", "model.init"},
                "is only for `init: random`: a pretrained model brings its own; remove it, or set model.init");
-  rules.refuse(r.model.tokenizer == "train" && !r.pretrain, {"model.tokenizer"},
-               "is train, which learns pretrain.vocab_size tokens: add the section pretrain, or name a tokenizer");
+  rules.refuse(r.model.tokenizer == "train" && !learned_vocabulary(r), {"model.tokenizer"},
+               "is train, which learns pretrain.vocab_size tokens, or model.config.vocab_size of a model from random "
+               "weights: write one of them, or name a tokenizer");
   rules.refuse(r.model.name.starts_with("recipe:") && r.model.init == Init::kRandom, {"model.init", "model.name"},
                "is random, and model.name is what another recipe trains: remove one of the two");
   rules.refuse(r.model.name.starts_with("recipe:") && r.model.revision, {"model.revision", "model.name"},

@@ -4,6 +4,7 @@
 #include "base/files.h"
 #include "config/builtin.h"
 #include "config/support.h"
+#include "folders.h"
 
 namespace mxt::config {
 namespace {
@@ -28,7 +29,9 @@ const char* const kOurs[] = {"quickstart_cpu",
                              "kto_smollm2_cpu",
                              "grpo_arithmetic_smollm2_cpu",
                              "gspo_arithmetic_smollm2_cpu",
-                             "shapes_vl_cpu"};
+                             "shapes_vl_cpu",
+                             "tool_calls_moe_cpu",
+                             "tool_calls_hybrid_cpu"};
 
 TEST(Recipes, AllAreBuiltInAndValid) {
   std::set<std::string> names;
@@ -39,7 +42,7 @@ TEST(Recipes, AllAreBuiltInAndValid) {
     EXPECT_FALSE(b.head().empty()) << b.name;
     EXPECT_EQ(r.train.backend, Backend::kNative);
     EXPECT_FALSE(r.publish && r.publish->enabled) << b.name;
-    EXPECT_EQ(b.text, read_file(fmt::format("{}/recipes/{}.yaml", MXT_SOURCE_DIR, b.name)));
+    EXPECT_EQ(b.text, read_file(fmt::format("{}/recipes/{}.yaml", kSourceDir, b.name)));
   }
   for (const char* n : kSeeds) EXPECT_TRUE(names.contains(n)) << n;
   for (const char* n : kOurs) EXPECT_TRUE(names.contains(n)) << n;

@@ -167,6 +167,24 @@ TEST(Synth, PreferencesAreCallsOverPlainTextAndHabitsAreBoth) {
   for (const SynthRow& r : synth_rows("tool_habits", Split::kTest, 50, 4)) EXPECT_TRUE(r.answer.starts_with("{"));
 }
 
+// What is made up stands in the request as it is in the call; the held-out rows are those of the lists.
+TEST(Synth, MadeUpCallsCopyWhatNoListHas) {
+  std::set<std::string> people;
+  for (const SynthRow& r : synth_rows("tool_calls_made_up", Split::kTrain, 600, 4)) {
+    const Json call = parse_json(r.answer, "answer");
+    for (const auto& [name, value] : call["arguments"].items())
+      if (name == "city" || name == "label" || name == "title" || name == "to" || name == "text") {
+        if (call["name"] == "convert") continue;  // its "to" is a unit
+        EXPECT_NE(r.user.find(value.get<std::string>()), std::string::npos) << r.user;
+        if (name == "to") people.insert(value.get<std::string>());
+      }
+  }
+  EXPECT_GT(people.size(), 50u);  // a list has 32 of them
+  const auto held_out = synth_rows("tool_calls_made_up", Split::kTest, 60, 4),
+             lists = synth_rows("tool_calls", Split::kTest, 60, 4);
+  for (size_t i = 0; i < lists.size(); ++i) EXPECT_EQ(held_out[i].user, lists[i].user);
+}
+
 TEST(Synth, AdditionIsRightAndItsPairsAreApart) {
   std::set<std::string> train;
   const auto check = [](const SynthRow& r) {

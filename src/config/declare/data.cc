@@ -152,11 +152,15 @@ Section declare(const Synth*) {
   Declaration<Synth> d("Rows made by the program itself, from a seed.");
   d.field(
        "task", &Synth::task,
-       "What the rows teach: tool_calls = answer a request with one of five tools' calls; tool_preference = pairs, a "
-       "call preferred to plain text; tool_habits = calls, but plain text where a request ends with thanks; "
-       "tool_use = rows with `tools`, calls and results (one, one of several, parallel, none that fits); "
-       "arithmetic, addition, spelling and sorting = short questions with one right answer; sums = questions for sums, "
-       "computed by the calculator of nanochat's format; shapes = drawn pictures of a coloured shape, to be named.")
+       "What the rows teach: tool_calls = answer a request with one of five tools' calls; tool_calls_made_up = the "
+       "same, with names and texts that are mostly made up, so that a model from random weights learns to copy what it "
+       "never met; tool_preference = pairs, a call preferred to plain text; tool_habits = calls, but plain text where "
+       "a "
+       "request ends with thanks; tool_use = rows with `tools`, calls and results (one, one of several, parallel, none "
+       "that fits); arithmetic, addition, spelling and sorting = short questions with one right answer; sums = "
+       "questions "
+       "for sums, computed by the calculator of nanochat's format; shapes = drawn pictures of a coloured shape, to be "
+       "named.")
       .plus();
   d.field("rows", &Synth::rows, "Rows to train on.").range(1, 10'000'000).plus();
   d.field("turns", &Synth::turns,

@@ -107,8 +107,9 @@ Section declare(const Model*) {
        "has its own.")
       .plus();
   d.field("tokenizer", &Model::tokenizer,
-          "Folder, Hub id, `.gguf` file, `char` (one id a character of the data, sorted), or `train` (with `pretrain`: "
-          "nanochat's tokenizer of `pretrain.vocab_size` tokens, learned from the data as a stage of the run).")
+          "Folder, Hub id, `.gguf` file, `char` (one id a character of the data, sorted), or `train` (nanochat's "
+          "tokenizer and chat template, learned from the data as a stage of the run: `pretrain.vocab_size` tokens, or "
+          "with `init: random` the `vocab_size` that `config` has in the recipe).")
       .non_empty()
       .plus()
       .default_is("the model's own");

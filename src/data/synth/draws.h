@@ -17,6 +17,8 @@ class Draws {
  public:
   Draws(uint64_t seed, uint64_t stream, Split split) : random_(seed, stream), split_(split) {}
   Split split() const { return split_; }
+  // What the training split's names and texts are: of the lists, or made up of syllables (words.cc).
+  bool make_up = false;
   uint64_t below(uint64_t n) { return random_.below(n); }  // in [0, n)
   // In [0, n) too. `choice` names it, and is a literal: its cards are kept under that name.
   uint64_t deal(std::string_view choice, uint64_t n) {

@@ -20,6 +20,7 @@ struct Task {
 };
 
 constexpr Task kTasks[] = {{"tool_calls", draw_tool_call, 0x7359'0000},
+                           {"tool_calls_made_up", draw_made_up_tool_call, 0x7359'0000},
                            {"tool_preference", draw_tool_preference, 0x7359'0040},
                            {"tool_habits", draw_tool_habit, 0x7359'0050},
                            {"tool_use", draw_tool_use, 0x7359'0080},

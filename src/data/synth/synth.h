@@ -5,13 +5,16 @@
 //   call
 //               as compact JSON. Arguments are copied from the request; dates and times come in several spellings and
 //               are answered as YYYY-MM-DD and HH:MM.
+//   tool_calls_made_up  the same, but three of four names and texts that train are made up of syllables, so that a
+//   model
+//               from random weights learns to copy what it never met; the test rows are those of tool_calls
 //   tool_preference  a request of three of these tools with its call, preferred to an answer in plain text: a pair
 //   tool_habits      the same requests answered by a policy with a habit: in plain text where the request ends with
 //               thanks (half of them), else by the call. Test rows want the call of both.
 //   tool_use         rows with `tools`, for templates that show them, of BFCL's kinds (Yan et al. 2024) in equal parts:
-//               simple (one tool, one call), multiple (three tools, of which one fits), parallel (two or three calls of
-//               one tool), irrelevance (no tool fits: said in words). Training rows go on with the results and what is
-//               said of them. tool_use_simple and the like are one kind alone
+//               simple (one tool, one call), multiple (two or three tools, of which one fits), parallel (two or three
+//               calls of one tool), irrelevance (no tool fits: said in words). Training rows go on with the results and
+//               what is said of them. tool_use_simple and the like are one kind alone
 //   arithmetic  sums and differences of numbers below 100
 //   addition    sums of two numbers from 10 to 49, always asked alike
 //   sums        sums of two numbers below 100, asked in several ways; the answer has the calculator compute it,

@@ -14,6 +14,7 @@ struct ToolRequest {
 std::span<const ToolRequest> tool_requests();  // tool_calls.cc
 
 SynthRow draw_tool_call(Draws& draws);
+SynthRow draw_made_up_tool_call(Draws& draws);
 SynthRow draw_tool_preference(Draws& draws);
 SynthRow draw_tool_habit(Draws& draws);
 SynthRow draw_tool_use(Draws& draws);

@@ -206,4 +206,9 @@ SynthRow draw_tool_call(Draws& draws) {
   return row;
 }
 
+SynthRow draw_made_up_tool_call(Draws& draws) {
+  draws.make_up = true;
+  return draw_tool_call(draws);
+}
+
 }  // namespace mxt::data

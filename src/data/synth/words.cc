@@ -76,12 +76,54 @@ std::string pair(std::string_view choice, std::span<const std::string_view> firs
   return fmt::format("{}{}{}", first[i], between, last[j]);
 }
 
+// Nine of ten: those of the lists keep the shapes of real words in the training.
+bool made_up(Draws& draws) { return draws.make_up && draws.split() == Split::kTrain && draws.below(10) != 0; }
+
+// "tavo", "shel", "brunimo": one to three syllables.
+std::string word(Draws& draws) {
+  constexpr std::string_view kStart[] = {"b",  "c",  "d",  "f",  "g",  "h",  "j",  "k",  "l",  "m",  "n", "p",
+                                         "r",  "s",  "t",  "v",  "w",  "y",  "br", "ch", "cl", "dr", "f", "gr",
+                                         "pl", "pr", "qu", "sh", "st", "th", "tr", "wh", "",   ""};
+  constexpr std::string_view kMiddle[] = {"a", "e",  "i",  "o",  "u",  "a",  "e", "i",
+                                          "o", "ee", "oo", "ai", "ea", "ou", "y"};
+  constexpr std::string_view kEnd[] = {"",  "",  "",   "",   "n",  "r", "l",  "s", "t",
+                                       "d", "m", "ck", "ng", "st", "x", "ll", "p", "g"};
+  const uint64_t syllables = 1 + draws.below(3);
+  std::string out;
+  for (uint64_t i = 0; i < syllables; ++i) {
+    out += kStart[draws.below(std::size(kStart))];
+    out += kMiddle[draws.below(std::size(kMiddle))];
+    out += kEnd[draws.below(std::size(kEnd))];
+  }
+  return out;
+}
+
+std::string name(Draws& draws) {
+  std::string w = word(draws);
+  w[0] = static_cast<char>(w[0] - 'a' + 'A');
+  return w;
+}
+
+std::string words(Draws& draws, uint64_t count) {
+  std::string out = word(draws);
+  for (uint64_t i = 1; i < count; ++i) out += " " + word(draws);
+  return out;
+}
+
 }  // namespace
 
-std::string town(Draws& draws) { return pair("town", kTownFirst, "", "end of town", kTownLast, draws); }
-std::string dish(Draws& draws) { return pair("dish", kDishFirst, " ", "kind of dish", kDishLast, draws); }
-std::string person(Draws& draws) { return one("person", kPersonList, draws); }
-std::string event_title(Draws& draws) { return pair("event", kEventFirst, " ", "kind of event", kEventLast, draws); }
-std::string message_text(Draws& draws) { return one("message", kMessageList, draws); }
+std::string town(Draws& draws) {
+  return made_up(draws) ? name(draws) : pair("town", kTownFirst, "", "end of town", kTownLast, draws);
+}
+std::string dish(Draws& draws) {
+  return made_up(draws) ? words(draws, 2) : pair("dish", kDishFirst, " ", "kind of dish", kDishLast, draws);
+}
+std::string person(Draws& draws) { return made_up(draws) ? name(draws) : one("person", kPersonList, draws); }
+std::string event_title(Draws& draws) {
+  return made_up(draws) ? words(draws, 2) : pair("event", kEventFirst, " ", "kind of event", kEventLast, draws);
+}
+std::string message_text(Draws& draws) {
+  return made_up(draws) ? words(draws, 3 + draws.below(4)) : one("message", kMessageList, draws);
+}
 
 }  // namespace mxt::data::words
