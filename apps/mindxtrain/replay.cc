@@ -64,9 +64,11 @@ std::vector<provenance::Finding> replay(const std::string& manifest_path, const 
   o.sign = false;  // another machine may replay, without the key
   Pipeline p(o);
   const bool before = p.before();
-  if (before) p.learn_tokenizer();
-  if (before) p.plan();
-  if (before) p.prepare();
+  if (before) {
+    p.learn_tokenizer();
+    p.plan();
+    p.prepare();
+  }
   if (!before || !p.train()) fail_input("the replay was interrupted");
   p.manifest();
   const Json is = read_json_file(work + "/manifest.json");

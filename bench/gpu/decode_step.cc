@@ -50,6 +50,9 @@ int run(int argc, char** argv) {
     else
       with.insert(argv[i]);
   const bool profiled = with.contains("profile"), fp8 = with.contains("fp8");
+  for (const std::string& word : with)
+    if (word != "lora" && word != "fp8" && word != "profile") fail_input("{}: lora, fp8 or profile", word);
+  if (fp8 && !with.contains("lora")) fail_input("fp8: a base is held in E4M3 under adapters alone: name lora too");
   kernels::Backend b = kernels::cuda_backend();
   device::Accelerator& d = *b.device;
   const double rate = copy_rate(d);
