@@ -14,12 +14,26 @@ constexpr size_t kMostTokens = size_t{1} << 21;
 constexpr size_t kLongestToken = size_t{1} << 16;
 enum TokenType : int32_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
 
+// Qwen3.5's: cl100k's with marks among the letters. GPT-4o's and gpt-oss's (o200k): words part at a capital letter.
+constexpr std::string_view kQwen35 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kO200k =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
 // tokenizer.ggml.pre → the parts of the tokenizer.json that such models have on the Hub.
 void set_pre(const GgufTokenizerData& g, Spec& spec) {
   const auto cl100k = [&](int digits) { return pattern_of({ScanRule::Kind::kCl100k, digits}); };
   if (g.pre == "qwen2" || g.pre == "deepseek-r1-qwen") {
     set_byte_level(spec, cl100k(1), false);
     spec.normalizer = R"({"type":"NFC"})";
+  } else if (g.pre == "qwen35") {
+    set_byte_level(spec, kQwen35, false);
+    spec.normalizer = R"({"type":"NFC"})";
+  } else if (g.pre == "gpt-4o") {
+    set_byte_level(spec, kO200k, false);
+    spec.model.ignore_merges = true;
   } else if (g.pre == "llama-bpe" || g.pre == "llama3" || g.pre == "llama-v3") {
     set_byte_level(spec, cl100k(3), false);
     spec.model.ignore_merges = true;
@@ -29,8 +43,8 @@ void set_pre(const GgufTokenizerData& g, Spec& spec) {
     set_byte_level(spec, "", false);
   } else {
     fail_input(
-        "{}: tokenizer.ggml.pre \"{}\" is not supported (qwen2, llama-bpe, smollm, starcoder, gpt-2, phi-2, "
-        "olmo are): use the model's Hugging Face folder",
+        "{}: tokenizer.ggml.pre \"{}\" is not supported (qwen2, qwen35, llama-bpe, gpt-4o, smollm, starcoder, "
+        "gpt-2, phi-2, olmo are): use the model's Hugging Face folder",
         g.source, g.pre);
   }
 }

@@ -12,12 +12,14 @@ namespace mxt::tokenizer {
 namespace {
 
 // Where the pre-tokenizers that llama.cpp knows differ: runs of digits, contractions in both cases, white space,
-// letters beside punctuation, scripts without spaces, marks that a normaliser joins, emoji.
+// letters beside punctuation, scripts without spaces, marks that a normaliser joins and such that it leaves, capitals
+// within a word, emoji.
 constexpr std::string_view kProbe =
     "Hello, world! it's IT'S we'LL 7 42 123 1234 12345678 3.14159 a1b22c333\n\n\n  two  spaces\tand\ttabs \n \n\r\n"
     "def f(x):\n    return x**2 + {'key': [1, 20, 300]}  # !!! ??? ...\n"
     "na\xC3\xAFve cafe\xCC\x81 \xE4\xBD\xA0\xE5\xA5\xBD\xE4\xB8\x96\xE7\x95\x8C 2024\xE5\xB9\xB4 "
     "\xD0\x9F\xD1\x80\xD0\xB8\xD0\xB2\xD0\xB5\xD1\x82 \xD9\x85\xD8\xB1\xD8\xAD\xD8\xA8\xD8\xA7 "
+    "\xE0\xA4\xB9\xE0\xA4\xBF\xE0\xA4\xA8\xE0\xA5\x8D\xE0\xA4\xA6\xE0\xA5\x80 camelCaseWord HTTPServer "
     "\xF0\x9F\x98\x80\xF0\x9F\x91\x8D\xF0\x9F\x8F\xBD "
     "\xE0\xA5\xA7\xE0\xA5\xA8\xE0\xA5\xA9 \xC2\xBD \xE2\x85\xAB http://x.y/z?a=1&b=22 don't_stop-me.now $100,000.00   ";
 
@@ -87,13 +89,13 @@ GgufTokenizerData to_gguf_data(const Spec& spec, const Vocab& vocab, const Token
   // Which of llama.cpp's pre-tokenizers this is, shown by what it does.
   const std::string probe = probe_of(spec, vocab, self);
   const std::vector<int32_t> want = self.encode(probe);
-  for (const char* pre : {"qwen2", "llama-bpe", "smollm", "gpt-2"}) {
+  for (const char* pre : {"qwen2", "llama-bpe", "smollm", "gpt-2", "qwen35", "gpt-4o"}) {
     d.pre = pre;
     if (Tokenizer::from_gguf(d)->encode(probe) == want) return d;
   }
   fail_missing(
       "{}: cuts text in a way that none of llama.cpp's pre-tokenizers known here does (qwen2, llama-bpe, smollm, "
-      "gpt-2): "
+      "gpt-2, qwen35, gpt-4o): "
       "no GGUF of it would read text as the model does",
       spec.source);
 }
