@@ -23,6 +23,7 @@ enum class Extent : uint8_t {
   kPositions,
   kWidth,
   kHeadDim,
+  kHeads,
   kQuery,     // num_heads · head_dim
   kKeyValue,  // num_kv_heads · head_dim
   kQkv,       // query, key and value side by side
@@ -30,6 +31,15 @@ enum class Extent : uint8_t {
   kGateUp,    // twice that
   kExperts,
   kExpertInner,
+  kSharedInner,  // of the expert that every token passes
+  kOne,
+  kGatedQuery,  // twice the query: each head's gate behind it
+  // Of gated DeltaNet: keys twice and values side by side, values, heads of values, one of them, taps.
+  kDeltaQkv,
+  kDeltaValues,
+  kDeltaHeads,
+  kDeltaHeadDim,
+  kDeltaTaps,
 };
 int64_t size_of(Extent e, const ModelConfig& c);
 
@@ -40,11 +50,24 @@ int64_t stated_rotary(const ModelConfig& c);
 // `gguf` (blk.N. before it in a block) and `hf` (Family::blocks N. before it) name the same module; .weight or .bias
 // follows. Sides are those of the weight in Hugging Face's layout; kNone as `cols` makes it a vector.
 struct WeightName {
-  enum class Turn : uint8_t { kNone, kQueryPairs, kKeyPairs };  // rows that llama.cpp may hold in rotary pairs
+  enum class Turn : uint8_t {
+    kNone,
+    kQueryPairs,  // rows that llama.cpp may hold in rotary pairs
+    kKeyPairs,
+    // Gated DeltaNet: Hugging Face has the value heads of one key head side by side, llama.cpp the first of every key
+    // head, then the second of every one.
+    kValueHeads,    // rows, linear_value_head_dim a head
+    kValueNumbers,  // rows, one a head
+    kQkvHeads,      // rows behind those of queries and keys
+    kValueColumns,
+  };
   std::string_view gguf, hf;
   Extent rows = Extent::kNone, cols = Extent::kNone;
   Turn turn = Turn::kNone;
   bool plus_one = false;  // llama.cpp holds 1 + w
+  bool decay = false;     // llama.cpp holds −e^w
+  bool taps = false;      // of a convolution: Hugging Face's shape has a side of 1 between the two
+  bool whole = false;     // both names are whole: nothing follows
 };
 
 enum class Windows : uint8_t {
@@ -106,6 +129,7 @@ struct Family {
   std::span<const WeightName> gguf_block, gguf_top, gguf_experts;
   std::span<const std::string_view> gguf_beside;  // tensors that are no weights: the config is read from them
   bool gguf_windows = false;                      // its keys state windows
+  bool gguf_yarn_truncates = true;                // RopeScaling::truncate of its models, which no key states
   bool gguf_pairs = false;                        // rows of q and k stand in rotary pairs
   const char* gguf_eps_key = "attention.layer_norm_rms_epsilon";
   void (*read_gguf)(const ArchKeys&, ModelConfig&) = nullptr;         // keys that no other family has

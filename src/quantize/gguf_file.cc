@@ -1,8 +1,11 @@
 // One .gguf for llama.cpp: its names, its row order for rotary pairs, and the tensor types that llama-quantize would
 // choose.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 #include <map>
 
 #include "base/error.h"
@@ -10,6 +13,7 @@
 #include "base/log.h"
 #include "base/threads.h"
 #include "formats/buffers.h"
+#include "formats/coded.h"
 #include "formats/family.h"
 #include "formats/gguf_hf.h"
 #include "quantize/encode.h"
@@ -20,6 +24,7 @@ namespace {
 
 using config::QuantScheme;
 using formats::GgmlType;
+using Layout = formats::GgufForm::Layout;
 
 // llama.cpp's llama_ftype.
 uint32_t file_type_of(QuantScheme s) {
@@ -72,8 +77,7 @@ struct Item {
   std::vector<std::string> from;
   std::vector<int64_t> shape;  // of the file's tensor, PyTorch's order
   GgmlType type = GgmlType::kF32;
-  int64_t pair_heads = 0;   // > 0: rows of every head are interleaved for rotary pairs
-  bool transposed = false;  // the source holds [in, out]
+  formats::GgufForm form;
 };
 
 class GgufFileWriter {
@@ -83,9 +87,9 @@ class GgufFileWriter {
       : source_(source), tok_(tok), c_(source.config()), scheme_(scheme), path_(path) {}
 
   Written run(const std::string& name, StopFlag stop) {
-    collect();
     formats::GgufWriter out(path_);
     formats::write_gguf_model(out, c_, name, file_type_of(scheme_));
+    collect();
     add_tokenizer_keys(out, c_, tok_);
     const std::vector<float> divisors = formats::rope_divisors(c_);
     if (!divisors.empty()) out.declare("rope_freqs.weight", GgmlType::kF32, {static_cast<int64_t>(divisors.size())});
@@ -107,52 +111,42 @@ class GgufFileWriter {
   }
 
  private:
-  // GGUF's name, whichever of the two spellings the source has.
-  std::string gguf_name(const std::string& hf) const {
-    const std::string n = formats::gguf_tensor_name(hf, c_);
-    return n.empty() ? formats::gguf_tensor_name(std::string(c_.family->prefix) + hf, c_) : n;
-  }
-
-  // "model.layers.2.mlp.experts.5.up_proj.weight" → "blk.2.ffn_up_exps.weight", 5.
-  static bool split_expert(const std::string& hf, std::string* name, int64_t* expert) {
-    static constexpr std::string_view kPrefix = "model.layers.", kMiddle = ".mlp.experts.";
-    const size_t middle = hf.find(kMiddle);
-    if (!hf.starts_with(kPrefix) || middle == std::string::npos) return false;
-    const std::string layer = hf.substr(kPrefix.size(), middle - kPrefix.size());
-    const char* at = hf.data() + middle + kMiddle.size();
-    const auto r = std::from_chars(at, hf.data() + hf.size(), *expert);
-    if (r.ec != std::errc()) return false;
-    for (const char* part : {"gate", "up", "down"})
-      if (std::string(r.ptr, hf.data() + hf.size()) == fmt::format(".{}_proj.weight", part)) {
-        *name = fmt::format("blk.{}.ffn_{}_exps.weight", layer, part);
-        return true;
-      }
-    return false;
+  // Parts that stand beside the text model, whose file is one of its own or which no reader asks for.
+  bool left_out(const std::string& hf) {
+    if (!c_.family->optional_vision && c_.family->other_prefixes.empty()) return false;
+    const bool sees = hf.starts_with("model.visual.") || hf.starts_with("visual."),
+               guesses = hf.starts_with("mtp.") || hf.starts_with("model.mtp.");
+    seeing_ += sees;
+    guessing_ += guesses;
+    return sees || guesses;
   }
 
   void collect() {
     std::map<std::string, std::map<int64_t, std::string>> experts;
     for (const std::string& hf : source_.names()) {
-      if (formats::is_buffer(hf) || (hf == "lm_head.weight" && c_.tie_embeddings)) continue;
+      if (formats::is_buffer(hf) || (hf == "lm_head.weight" && c_.tie_embeddings) || left_out(hf)) continue;
       Item item;
-      int64_t expert = 0;
-      if (split_expert(hf, &item.name, &expert)) {
+      int64_t expert = -1;
+      item.name = formats::gguf_tensor_name(hf, c_, &expert);
+      if (item.name.empty())
+        fail_missing("{}: GGUF has no name for tensor \"{}\" of a {} model", source_.path(), hf, c_.model_type);
+      if (expert >= 0) {
         experts[item.name][expert] = hf;
         continue;
       }
-      item.name = gguf_name(hf);
-      if (item.name.empty())
-        fail_missing("{}: GGUF has no name for tensor \"{}\" of a {} model", source_.path(), hf, c_.model_type);
       item.from = {hf};
-      item.shape = source_.shape(hf);
-      item.transposed = c_.family->conv1d && item.shape.size() == 2 && item.name.starts_with("blk.");
-      if (item.transposed) std::swap(item.shape[0], item.shape[1]);
-      if (c_.family->gguf_pairs) {
-        if (item.name.find(".attn_q.") != std::string::npos) item.pair_heads = c_.num_heads;
-        if (item.name.find(".attn_k.") != std::string::npos) item.pair_heads = c_.num_kv_heads;
-      }
+      item.shape = checked_shape(hf, item.name);
+      item.form = formats::gguf_form(item.name, c_);
+      if (item.form.layout == Layout::kTransposed) std::swap(item.shape[0], item.shape[1]);
+      if (item.shape.size() == 3) item.shape.erase(item.shape.begin() + 1);  // a convolution's one channel
       items_.push_back(std::move(item));
     }
+    if (seeing_ > 0)
+      log::warn("{}: {} tensors that see pictures are left out: such a file holds the text model", source_.path(),
+                seeing_);
+    if (guessing_ > 0)
+      log::warn("{}: {} tensors that guess further tokens (mtp) are left out: the model computes the same without them",
+                source_.path(), guessing_);
     for (const auto& [name, list] : experts) {
       Item item;
       item.name = name;
@@ -160,10 +154,11 @@ class GgufFileWriter {
         if (expert != static_cast<int64_t>(item.from.size()))
           fail_input("{}: expert {} of {} is missing", source_.path(), item.from.size(), name);
         item.from.push_back(hf);
+        item.shape = checked_shape(hf, name);
       }
-      const auto shape = source_.shape(item.from[0]);
-      if (shape.size() != 2) fail_input("{}: tensor \"{}\" is no matrix", source_.path(), item.from[0]);
-      item.shape = {static_cast<int64_t>(item.from.size()), shape[0], shape[1]};
+      if (list.size() != static_cast<size_t>(c_.num_experts))
+        fail_input("{}: {} of {} experts of {} are there", source_.path(), list.size(), c_.num_experts, name);
+      item.shape.insert(item.shape.begin(), static_cast<int64_t>(item.from.size()));
       items_.push_back(std::move(item));
     }
     has_output_ = std::any_of(items_.begin(), items_.end(), [](const Item& i) { return i.name == "output.weight"; });
@@ -183,13 +178,30 @@ class GgufFileWriter {
       log::warn("{}: {} columns are no multiple of this scheme's blocks: kept as F16", k, source_.shape(k).back());
   }
 
+  // Rows and columns change places by the config's sizes: a tensor of others would be read past its end.
+  std::vector<int64_t> checked_shape(const std::string& hf, const std::string& name) const {
+    auto shape = source_.shape(hf);
+    if (const auto want = formats::gguf_hf_shape(name, c_); shape != want)
+      fail_input("{}: tensor \"{}\" has shape [{}], the configuration says [{}]", source_.path(), hf,
+                 fmt::join(shape, ", "), fmt::join(want, ", "));
+    return shape;
+  }
+
+  // gpt-oss's experts that came in MXFP4 stay so, whatever the scheme, as llama.cpp has them: nothing is lost.
+  bool in_mxfp4(const Item& item) const {
+    if (!c_.family->turned_experts || item.shape.size() != 3) return false;
+    const auto coded = formats::coded_tensor(source_, item.from[0]);
+    return coded && (coded->matrix.coding == Coding::kMxfp4 || coded->matrix.coding == Coding::kGgmlMxfp4);
+  }
+
   // llama-quantize's choice (llama_tensor_get_type without an importance matrix).
   GgmlType type_of(const Item& item) const {
     const std::string& n = item.name;
     const bool matrix = item.shape.size() >= 2 && n.ends_with(".weight");
     if (!matrix || n.find("_norm.weight") != std::string::npos || n.find("ffn_gate_inp") != std::string::npos ||
-        n == "position_embd.weight")
+        n.find("ssm_conv1d") != std::string::npos || n == "position_embd.weight")
       return GgmlType::kF32;
+    if (in_mxfp4(item)) return GgmlType::kMXFP4;
     const int64_t columns = item.shape.back();
     GgmlType t = base_type(scheme_);
     const bool is_head = n == "output.weight" || (n == "token_embd.weight" && !has_output_);
@@ -200,9 +212,8 @@ class GgufFileWriter {
         t = GgmlType::kQ6_K;
       } else if (scheme_ == QuantScheme::kGgufQ4KM && layer >= 0) {
         const bool better = use_more_bits(layer, c_.num_layers);
-        if (n.find("attn_qkv.") != std::string::npos) t = GgmlType::kQ5_K;
-        if ((n.find("attn_v.") != std::string::npos || n.find("ffn_down") != std::string::npos) && better)
-          t = GgmlType::kQ6_K;
+        for (const char* part : {"attn_v.", "attn_qkv.", "ffn_down"})
+          if (better && n.find(part) != std::string::npos) t = GgmlType::kQ6_K;
       }
     }
     return fitting(t, columns);
@@ -227,47 +238,81 @@ class GgufFileWriter {
 
   void write(const Item& item, formats::GgufWriter& out) {
     const int64_t width = item.shape.size() < 2 ? 1 : item.shape.back();
-    if (item.shape.size() < 2) return write_vector(item, out);
-    if (item.transposed) return write_transposed(item, out);
+    if (item.shape.size() < 2) return write_row(item, item.from[0], out);
+    if (item.form.layout == Layout::kTransposed) return write_transposed(item, out);
+    if (item.type == GgmlType::kMXFP4) return write_mxfp4(item, out);
     for (const std::string& hf : item.from) {
-      const int64_t rows = source_.shape(hf)[0];
-      if (item.pair_heads > 0 && rows % (2 * item.pair_heads) != 0)
-        fail_input("{}: tensor \"{}\" does not have rows for {} heads", source_.path(), hf, item.pair_heads);
-      const int64_t head = item.pair_heads > 0 ? rows / item.pair_heads : 1;
-      by_rows(rows, width, head, [&](int64_t b, int64_t e) {
-        const size_t n = static_cast<size_t>((e - b) * width);
-        values_.resize(n);
-        source_.read(hf, DType::kF32, values_.data(), b, e);
+      const auto shape = source_.shape(hf);
+      if (shape.size() == 1) {
+        write_row(item, hf, out);
+        continue;
+      }
+      by_rows(shape[0], width, 1, [&](int64_t b, int64_t e) {
+        values_.resize(static_cast<size_t>((e - b) * width));
+        read_rows(item, hf, b, e, width);
         check(item, values_.data(), (e - b) * width, width);
-        if (item.pair_heads > 0) {
-          ordered_.resize(n);
-          interleave(values_.data(), ordered_.data(), e - b, head, width);
-        }
-        out.append(item.name, item.pair_heads > 0 ? ordered_.data() : values_.data(), e - b);
+        out.append(item.name, values_.data(), e - b);
       });
     }
   }
 
-  // Row (half h, j) of a head goes to (j, h): the pair that rotates together lies side by side.
-  static void interleave(const float* from, float* to, int64_t rows, int64_t head, int64_t width) {
-    const int64_t half = head / 2;
-    for (int64_t r = 0; r < rows; ++r) {
-      const int64_t in_head = r % head;
-      const int64_t source = r - in_head + in_head % 2 * half + in_head / 2;
-      std::copy_n(from + source * width, width, to + r * width);
+  // Codes as they came: a folder has the even weight of a byte in the low four bits, a block of GGUF the first sixteen
+  // weights there, behind its exponent.
+  void write_mxfp4(const Item& item, formats::GgufWriter& out) {
+    for (const std::string& hf : item.from) {
+      const auto coded = formats::coded_tensor(source_, hf);
+      const auto shape = source_.shape(hf);
+      MXT_ASSERT(coded && shape.size() == 2 && shape[1] % kMxBlock == 0);
+      const Coded& m = coded->matrix;
+      const int64_t blocks = shape[0] * shape[1] / kMxBlock;
+      std::string bytes(static_cast<size_t>(blocks * 17), '\0');
+      if (m.coding == Coding::kGgmlMxfp4) {
+        std::memcpy(bytes.data(), m.codes, bytes.size());
+      } else {
+        for (int64_t b = 0; b < blocks; ++b) {
+          char* to = bytes.data() + b * 17;
+          *to++ = static_cast<char>(m.scales[b]);
+          const uint8_t* from = m.codes + b * 16;
+          const auto code = [&](int i) { return from[i / 2] >> (i % 2 * 4) & 15; };
+          for (int i = 0; i < 16; ++i) *to++ = static_cast<char>(code(i) | code(i + 16) << 4);
+        }
+      }
+      out.append_raw(item.name, bytes.data(), bytes.size());
     }
   }
 
-  void write_vector(const Item& item, formats::GgufWriter& out) {
-    const int64_t n = item.shape.empty() ? 1 : item.shape[0];
-    values_.resize(static_cast<size_t>(n));
-    source_.read(item.from[0], DType::kF32, values_.data(), 0, -1);
-    if (formats::gguf_holds_plus_one(item.name, c_))
-      for (float& v : values_) v += 1;
-    check(item, values_.data(), n, n);
-    ordered_.resize(values_.size());
-    if (item.pair_heads > 0) interleave(values_.data(), ordered_.data(), n, n / item.pair_heads, 1);
-    out.append(item.name, item.pair_heads > 0 ? ordered_.data() : values_.data(), 1);
+  // Rows [b, e) of the file into values_, each run of them that stands together in the source at once.
+  void read_rows(const Item& item, const std::string& hf, int64_t b, int64_t e, int64_t width) {
+    const bool moved = item.form.layout == Layout::kRopePairs || item.form.layout == Layout::kValueHeads;
+    for (int64_t r = b; r < e;) {
+      const int64_t from = moved ? item.form.in_hf(r) : r;
+      int64_t n = moved ? 1 : e - b;
+      while (moved && r + n < e && item.form.in_hf(r + n) == from + n) ++n;
+      source_.read(hf, DType::kF32, values_.data() + (r - b) * width, from, from + n);
+      r += n;
+    }
+    if (item.form.layout != Layout::kValueColumns) return;
+    ordered_.resize(static_cast<size_t>(width));
+    for (int64_t r = 0; r < e - b; ++r) {
+      std::copy_n(values_.data() + r * width, width, ordered_.data());
+      for (int64_t k = 0; k < width; ++k)
+        values_[static_cast<size_t>(r * width + k)] = ordered_[static_cast<size_t>(item.form.in_hf(k))];
+    }
+  }
+
+  // A vector, alone or as a row of the file's tensor.
+  void write_row(const Item& item, const std::string& hf, formats::GgufWriter& out) {
+    const auto shape = source_.shape(hf);
+    const int64_t n = shape.empty() ? 1 : shape[0];
+    ordered_.resize(static_cast<size_t>(n));
+    source_.read(hf, DType::kF32, ordered_.data(), 0, -1);
+    check(item, ordered_.data(), n, n);
+    values_.resize(ordered_.size());
+    for (int64_t r = 0; r < n; ++r) {
+      const float v = ordered_[static_cast<size_t>(item.form.in_hf(r))];
+      values_[static_cast<size_t>(r)] = item.form.decay ? -std::exp(v) : v + item.form.more;
+    }
+    out.append(item.name, values_.data(), 1);
   }
 
   // GPT-2's matrices are of a small model: one is held whole.
@@ -291,6 +336,7 @@ class GgufFileWriter {
   QuantScheme scheme_;
   std::string path_;
   bool has_output_ = false;
+  int64_t seeing_ = 0, guessing_ = 0;  // tensors of parts that are left out
   std::vector<Item> items_;
   std::vector<float> values_, ordered_;
   Written written_;

@@ -32,10 +32,10 @@ Written write_quantized(const formats::WeightSource& source, const tokenizer::To
                         StopFlag stop) {
   check_scheme(settings.scheme);
   if (settings.scheme == QuantScheme::kNone) fail_input("quantize: scheme none writes nothing");
-  if (source.config().family->turned_experts)
+  if (source.config().family->turned_experts && !is_gguf_scheme(settings.scheme))
     fail_missing(
         "quantize: {} is a model of type {}, whose stacked experts have layouts of their own that are not written "
-        "here: "
+        "here but in GGUF: "
         "its MXFP4 files are read and trained beside as they are (method qlora)",
         source.path(), source.config().model_type);
   if (!is_gguf_scheme(settings.scheme)) return write_hf_folder(source, settings, folder, stop);

@@ -49,8 +49,7 @@ TEST_P(GgufOf, FamilyReadsBackTheSame) {
       const auto shape = folder->shape(hf);
       std::vector<float> w(static_cast<size_t>(shape[0] * (shape.size() > 1 ? shape[1] : 1)));
       folder->read(hf, DType::kF32, w.data());
-      if (gguf_holds_plus_one(name, c))
-        for (float& v : w) v += 1;
+      for (float& v : w) v += gguf_form(name, c).more;
       out.append(name, w.data(), shape.size() > 1 ? shape[0] : 1);
     }
     out.commit();

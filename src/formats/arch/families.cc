@@ -5,9 +5,9 @@ namespace {
 
 // The first of several families that a GGUF's architecture stands for is the one that it is read as.
 constexpr const Family* kFamilies[] = {
-    &kLlama,     &kMistral,       &kQwen2,   &kQwen3,       &kQwen3Moe,   &kQwen3Next,      &kQwen35,   &kQwen35Text,
-    &kQwen35Moe, &kQwen35MoeText, &kQwen3Vl, &kQwen3VlText, &kQwen3VlMoe, &kQwen3VlMoeText, &kInstella, &kOlmo2,
-    &kPhi3,      &kGemma3,        &kGptOss,  &kGpt2,        &kNanochat,   &kNanochatV2,     &kBert};
+    &kLlama,         &kMistral,   &kQwen2,   &kQwen3,       &kQwen3Moe,   &kQwen3Next,      &kQwen35Text, &kQwen35,
+    &kQwen35MoeText, &kQwen35Moe, &kQwen3Vl, &kQwen3VlText, &kQwen3VlMoe, &kQwen3VlMoeText, &kInstella,   &kOlmo2,
+    &kPhi3,          &kGemma3,    &kGptOss,  &kGpt2,        &kNanochat,   &kNanochatV2,     &kBert};
 
 }  // namespace
 
@@ -54,6 +54,8 @@ int64_t size_of(Extent e, const ModelConfig& c) {
       return c.hidden_size;
     case Extent::kHeadDim:
       return c.head_dim;
+    case Extent::kHeads:
+      return c.num_heads;
     case Extent::kQuery:
       return c.num_heads * c.head_dim;
     case Extent::kKeyValue:
@@ -68,6 +70,22 @@ int64_t size_of(Extent e, const ModelConfig& c) {
       return c.num_experts;
     case Extent::kExpertInner:
       return c.moe_intermediate_size;
+    case Extent::kSharedInner:
+      return c.shared_expert_intermediate_size;
+    case Extent::kOne:
+      return 1;
+    case Extent::kGatedQuery:
+      return 2 * c.num_heads * c.head_dim;
+    case Extent::kDeltaQkv:
+      return 2 * c.linear_key_heads * c.linear_key_head_dim + c.linear_value_heads * c.linear_value_head_dim;
+    case Extent::kDeltaValues:
+      return c.linear_value_heads * c.linear_value_head_dim;
+    case Extent::kDeltaHeads:
+      return c.linear_value_heads;
+    case Extent::kDeltaHeadDim:
+      return c.linear_value_head_dim;
+    case Extent::kDeltaTaps:
+      return c.linear_conv_kernel;
   }
   return 0;
 }

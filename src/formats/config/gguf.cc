@@ -50,7 +50,7 @@ RopeScaling scaling_from_divisors(const Gguf& g, const GgufTensor& t, const Mode
   return other;
 }
 
-RopeScaling scaling_from_keys(const Gguf& g, const ArchKeys& k) {
+RopeScaling scaling_from_keys(const Gguf& g, const ArchKeys& k, const Family& f) {
   RopeScaling r;
   const std::string* type = g.text(k.key("rope.scaling.type"));
   if (!type || *type == "none") return r;
@@ -63,15 +63,23 @@ RopeScaling scaling_from_keys(const Gguf& g, const ArchKeys& k) {
                  *type);
   r.factor = k.number("rope.scaling.factor", 1.0, 1e-6, 1e6);
   r.original_max_positions = k.find("rope.scaling.original_context_length", 1, int64_t{1} << 40).value_or(0);
+  if (r.kind != RopeScaling::Kind::kYarn) return r;
+  r.beta_fast = k.number("rope.scaling.yarn_beta_fast", 32, 1e-6, 1e6);
+  r.beta_slow = k.number("rope.scaling.yarn_beta_slow", 1, 1e-6, 1e6);
+  r.truncate = f.gguf_yarn_truncates;
   return r;
 }
 
-void read_sizes(const Gguf& g, const ArchKeys& k, ModelConfig& c) {
+void read_sizes(const Gguf& g, const ArchKeys& k, const Family& f, ModelConfig& c) {
   c.hidden_size = k.need("embedding_length", 1, kMaxWidth);
-  c.num_layers = k.need("block_count", 1, kMaxLayers);
+  // Layers that guess further tokens are counted with the others, behind them.
+  const int64_t ahead = k.find("nextn_predict_layers", 0, kMaxLayers).value_or(0);
+  c.num_layers = k.need("block_count", 1 + ahead, kMaxLayers) - ahead;
   c.num_heads = k.need("attention.head_count", 1, kMaxCount);
   c.num_kv_heads = k.find("attention.head_count_kv", 1, kMaxCount).value_or(c.num_heads);
-  c.intermediate_size = k.need("feed_forward_length", 0, kMaxWidth);
+  // Of a model of experts alone it may be left out.
+  c.intermediate_size = f.num_experts > 0 ? k.find("feed_forward_length", 0, kMaxWidth).value_or(0)
+                                          : k.need("feed_forward_length", 0, kMaxWidth);
   c.max_positions = k.need("context_length", 1, int64_t{1} << 40);
   const auto key_length = k.find("attention.key_length", 1, kMaxCount),
              value_length = k.find("attention.value_length", 1, kMaxCount);
@@ -121,7 +129,7 @@ ModelConfig model_config_from_gguf(const Gguf& g) {
   c.family = f;
   c.model_type = f->model_type;
   c.architecture = f->architecture;
-  read_sizes(g, k, c);
+  read_sizes(g, k, *f, c);
   c.norm_eps = k.number(f->gguf_eps_key, f->norm_eps, 0, 1);
   c.activation = f->activation;
   c.resid_pdrop = c.embd_pdrop = c.attn_pdrop = f->dropout;  // transformers' default; the file does not say
@@ -130,7 +138,7 @@ ModelConfig model_config_from_gguf(const Gguf& g) {
   } else {
     c.rope_theta = k.number("rope.freq_base", 10000.0, 1e-3, 1e15);
     const GgufTensor* divisors = g.find("rope_freqs.weight");
-    c.rope_scaling = divisors ? scaling_from_divisors(g, *divisors, c) : scaling_from_keys(g, k);
+    c.rope_scaling = divisors ? scaling_from_divisors(g, *divisors, c) : scaling_from_keys(g, k, *f);
   }
   if (f->num_experts == 0 && k.find("expert_count", 0, kMaxCount).value_or(0) > 0)
     fail_missing("{}: mixtures of experts of architecture \"{}\" are not built in", g.path(), *arch);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "formats/gguf.h"
@@ -47,6 +48,8 @@ class ArchKeys {
       fail_input("{}: key \"{}\" is {}: it must be from {} to {}", g_.path(), key(name), *v, lo, hi);
     return *v;
   }
+
+  std::optional<std::vector<int64_t>> list(std::string_view name) const { return g_.integers(key(name)); }
 
   const Gguf& file() const { return g_; }
 

@@ -17,8 +17,8 @@ void check_expressible(const ModelConfig& c) {
     fail_missing("a GGUF file cannot state {}: choose another scheme", what);
   };
   const RopeScaling& r = c.rope_scaling;
-  if (r.kind == RopeScaling::Kind::kYarn &&
-      (r.attention_factor || r.mscale || r.mscale_all_dim || r.beta_fast != 32 || r.beta_slow != 1 || !r.truncate))
+  if (r.kind == RopeScaling::Kind::kYarn && (r.attention_factor || r.mscale || r.mscale_all_dim || r.beta_fast != 32 ||
+                                             r.beta_slow != 1 || r.truncate != c.family->gguf_yarn_truncates))
     refuse("this model's rope_scaling: yarn with its usual betas and attention factor alone");
   if (stated_rotary(c) % 2 != 0) refuse("frequencies of an odd number of rotated coordinates");
   if (const std::string what = c.family->gguf_lacks(c); !what.empty()) refuse(what);
@@ -70,6 +70,10 @@ void write_gguf_rope(const GgufKeys& k, const ModelConfig& c) {
     k.text("rope.scaling.type", r.kind == RopeScaling::Kind::kYarn ? "yarn" : "linear");
     k.real("rope.scaling.factor", r.factor);
     if (r.original_max_positions > 0) k.whole("rope.scaling.original_context_length", r.original_max_positions);
+    if (r.kind == RopeScaling::Kind::kYarn) {
+      k.real("rope.scaling.yarn_beta_fast", r.beta_fast);
+      k.real("rope.scaling.yarn_beta_slow", r.beta_slow);
+    }
   }  // a dynamic one does nothing within the context length
 }
 
@@ -85,7 +89,8 @@ void write_gguf_model(GgufWriter& out, const ModelConfig& c, const std::string& 
   k.whole("block_count", c.num_layers);
   k.whole("context_length", c.max_positions);
   k.whole("embedding_length", c.hidden_size);
-  k.whole("feed_forward_length", c.intermediate_size);
+  // Qwen3.5's models of experts have no dense layers and no such size.
+  if (c.shared_expert_intermediate_size == 0) k.whole("feed_forward_length", c.intermediate_size);
   k.whole("attention.head_count", c.num_heads);
   c.family->write_gguf(k, c);
 }

@@ -17,6 +17,12 @@ class GgufKeys {
     out_.add(key(name), GgufValue::u32(static_cast<uint32_t>(v)));
   }
   void real(std::string_view name, double v) const { out_.add(key(name), GgufValue::f32(static_cast<float>(v))); }
+  void wholes(std::string_view name, std::vector<int64_t> v) const {
+    out_.add(key(name), GgufValue::i32s(std::move(v)));
+  }
+  void switches(std::string_view name, std::vector<uint64_t> v) const {
+    out_.add(key(name), {GgufValueType::kArray, GgufValueType::kBool, std::move(v)});
+  }
   void text(std::string_view name, std::string v) const { out_.add(key(name), GgufValue::text(std::move(v))); }
 
  private:

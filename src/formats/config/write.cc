@@ -49,6 +49,7 @@ OrderedJson scaling_of(const RopeScaling& r) {
     j["beta_fast"] = r.beta_fast;
     j["beta_slow"] = r.beta_slow;
     if (r.attention_factor) j["attention_factor"] = *r.attention_factor;
+    if (!r.truncate) j["truncate"] = false;
   }
   return j;
 }

@@ -299,7 +299,7 @@ class GgufFile final : public WeightSource {
     if (!is_float(to) || to == DType::kF64)
       fail_input("{}: tensor \"{}\" cannot be read as {}", path_, v.name, name_of(to));
     // A transposed tensor is decoded whole for every piece: read it in one.
-    const bool whole = v.layout == GgufView::Layout::kTransposed;
+    const bool whole = v.form.layout == GgufForm::Layout::kTransposed;
     through_fp32(
         begin, end, row_size(v.shape), to, out,
         [&](int64_t b, int64_t e, float* piece) { read_gguf_view(gguf_, v, b, e, piece); }, whole);
@@ -311,29 +311,27 @@ class GgufFile final : public WeightSource {
                           : type == DType::kF16 ? GgmlType::kF16
                                                 : GgmlType::kF32;
     const bool plain_type = type == DType::kF32 || type == DType::kF16 || type == DType::kBF16;
-    if (!plain_type || v.tensor->type != want || v.layout != GgufView::Layout::kPlain || v.less != 0) return {};
-    const size_t width = static_cast<size_t>(row_size(v.shape)) * size_of(type);
-    const auto bytes = gguf_.bytes(*v.tensor).subspan(static_cast<size_t>(v.first_row) * width,
-                                                      static_cast<size_t>(row_count(v.shape)) * width);
+    if (!plain_type || v.tensor->type != want || v.form.layout != GgufForm::Layout::kPlain || v.form.changes_values())
+      return {};
+    const auto bytes =
+        gguf_.bytes(*v.tensor).subspan(static_cast<size_t>(v.first_row * v.tensor->columns()) * size_of(type),
+                                       static_cast<size_t>(row_count(v.shape) * row_size(v.shape)) * size_of(type));
     return is_aligned(bytes.data(), type) ? bytes : std::span<const std::byte>{};
   }
 
   std::optional<GgmlType> block_type(std::string_view name) const override {
     const GgufView& v = at(name);
-    if (v.shape.size() != 2 || v.layout == GgufView::Layout::kTransposed) return std::nullopt;
+    using Layout = GgufForm::Layout;
+    if (v.shape.size() != 2 || v.form.layout == Layout::kTransposed || v.form.layout == Layout::kValueColumns)
+      return std::nullopt;
     return v.tensor->type;
   }
   std::span<const std::byte> block_row(std::string_view name, int64_t row) const override {
     const GgufView& v = at(name);
     MXT_ASSERT(0 <= row && row < v.shape[0]);
-    int64_t from = row;
-    if (v.layout == GgufView::Layout::kRopePairs) {
-      const int64_t half = v.shape[0] / v.heads / 2;
-      from = row / (2 * half) * (2 * half) + row % half * 2 + row / half % 2;
-    }
     const GgmlTypeInfo* info = ggml_type_info(v.tensor->type);
     const size_t bytes = static_cast<size_t>(v.tensor->columns() / info->block) * info->bytes;
-    return gguf_.bytes(*v.tensor).subspan(static_cast<size_t>(v.first_row + from) * bytes, bytes);
+    return gguf_.bytes(*v.tensor).subspan(static_cast<size_t>(v.first_row + v.form.in_file(row)) * bytes, bytes);
   }
 
   std::optional<CodedTensor> coded(std::string_view name) const {
