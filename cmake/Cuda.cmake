@@ -68,7 +68,7 @@ function(cuda_object out source)
   file(RELATIVE_PATH headers ${CMAKE_CURRENT_BINARY_DIR} ${CMAKE_SOURCE_DIR}/src)
   add_custom_command(
     OUTPUT ${object}
-    COMMAND ${NVCC} -std=c++20 ${gencode} -O3 ${lines} --objdir-as-tempdir -Xcompiler -fPIC,-fvisibility=hidden
+    COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${NVCC} -std=c++20 ${gencode} -O3 ${lines} --objdir-as-tempdir -Xcompiler -fPIC,-fvisibility=hidden
             -I${headers} -MD -MF ${n}.d -c ${from_here} -o ${n}.o
     DEPENDS ${source}
     DEPFILE ${object}.d
