@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/hash.h"
+#include "base/hash_files.h"
 #include "base/threads.h"
 
 namespace {
@@ -41,13 +42,16 @@ int main(int argc, char** argv) try {
   if (argc > 3) set_num_threads(std::atoi(argv[3]));
   const auto files = list_files(folder);
   const auto begin = std::chrono::steady_clock::now();
-  std::vector<std::string> digests(files.size());
-  parallel_for(0, static_cast<int64_t>(files.size()), 1, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) {
-      const std::string path = folder + "/" + files[static_cast<size_t>(i)];
-      digests[static_cast<size_t>(i)] = both ? hash_file(path).blake3 : blake3_of(path);
-    }
-  });
+  std::vector<std::string> paths, digests(files.size());
+  for (const auto& f : files) paths.push_back(folder + "/" + f);
+  if (both) {
+    const auto all = hash_files(paths);
+    for (size_t i = 0; i < files.size(); ++i) digests[i] = all[i].blake3;
+  } else {
+    parallel_for(0, static_cast<int64_t>(files.size()), 1, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) digests[static_cast<size_t>(i)] = blake3_of(paths[static_cast<size_t>(i)]);
+    });
+  }
   uint64_t bytes = 0;
   for (const auto& f : files) bytes += fs::file_size(folder + "/" + f);
   Blake3 all;

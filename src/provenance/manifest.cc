@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/hash_files.h"
 #include "base/text.h"
-#include "base/threads.h"
 #include "config/recipe.h"
 #include "provenance/integrity.h"
 #include "provenance/merkle.h"
@@ -67,10 +67,10 @@ void ManifestBuilder::add_folder(const std::string& subject, const std::string& 
           root, f, subject);
     files.push_back({path + "/" + f, {}});
   }
-  parallel_for(0, static_cast<int64_t>(files.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      files[static_cast<size_t>(i)].digests = hash_file(folder_ + "/" + files[static_cast<size_t>(i)].path);
-  });
+  std::vector<std::string> paths;
+  for (const FileRecord& f : files) paths.push_back(folder_ + "/" + f.path);
+  std::vector<FileDigests> digests = hash_files(paths);
+  for (size_t i = 0; i < files.size(); ++i) files[i].digests = std::move(digests[i]);
   const FileDigests d = list_digests(files);
   OrderedJson entry = {{"kind", "folder"}, {"path", path}, {"bytes", d.bytes}};
   entry["merkle"] = merkle_root(files);

@@ -14,8 +14,8 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/hash.h"
+#include "base/hash_files.h"
 #include "base/json.h"
-#include "base/threads.h"
 #include "provenance/sign.h"
 
 namespace mxt::provenance {
@@ -89,16 +89,14 @@ OrderedJson statement(const std::string& folder, const std::vector<std::string>&
     files.push_back(f);
   }
   if (files.empty()) fail_input("{}: holds no file to sign", folder);
-  std::vector<std::string> digests(files.size());
-  parallel_for(0, static_cast<int64_t>(files.size()), 1, [&](int64_t begin, int64_t end) {
-    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
-      digests[i] = hash_file(folder + "/" + files[i]).sha256;
-  });
+  std::vector<std::string> paths;
+  for (const std::string& f : files) paths.push_back(folder + "/" + f);
+  const std::vector<FileDigests> digests = hash_files(paths);
   OrderedJson resources = OrderedJson::array();
   Sha256 all;
   for (size_t i = 0; i < files.size(); ++i) {
-    resources.push_back({{"name", files[i]}, {"algorithm", "sha256"}, {"digest", digests[i]}});
-    all.update(raw(digests[i]));
+    resources.push_back({{"name", files[i]}, {"algorithm", "sha256"}, {"digest", digests[i].sha256}});
+    all.update(raw(digests[i].sha256));
   }
   const std::string name = fs::weakly_canonical(fs::absolute(folder)).filename().string();
   return {{"_type", "https://in-toto.io/Statement/v1"},

@@ -9,8 +9,10 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/hash.h"
+#include "base/hash_files.h"
 #include "base/json_text.h"
 #include "base/philox.h"
+#include "base/sha256_lanes.h"
 #include "base/text.h"
 #include "base/threads.h"
 #include "base/types.h"
@@ -22,6 +24,48 @@ TEST(Hash, KnownAnswers) {
   // The empty string's digests, as the specifications print them.
   EXPECT_EQ(blake3_hex(""), "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262");
   EXPECT_EQ(sha256_hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+// Two messages side by side, of every length around a block and of unlike lengths, against the library's one at a time.
+TEST(Hash, TwoAtOnceAreTheTwo) {
+  if (!has_sha256_lanes()) GTEST_SKIP() << "this processor has no instructions for SHA-256";
+  std::string text(4096, '\0');
+  Philox rng(1, 2);
+  for (char& c : text) c = static_cast<char>(rng.below(256));
+  const auto at = [&](size_t i) { return reinterpret_cast<const uint8_t*>(text.data()) + i; };
+  for (size_t n = 0; n < 200; ++n) {
+    Sha256State a, b;
+    const size_t other = 777 + 3 * n, both = n / 64;
+    sha256_two(a, at(0), b, at(1000), both);
+    sha256_one(b, at(1000 + 64 * both), other / 64 - both);
+    EXPECT_EQ(to_hex(sha256_end(a, at(n / 64 * 64), n)), sha256_hex({text.data(), n})) << n;
+    EXPECT_EQ(to_hex(sha256_end(b, at(1000 + other / 64 * 64), other)), sha256_hex({text.data() + 1000, other})) << n;
+  }
+}
+
+TEST(Hash, OfManyFilesIsThatOfEach) {
+  const std::string folder = testing::TempDir() + "/hash_files";
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  std::vector<std::string> paths;
+  for (const size_t n : {0, 63, 5 << 20, 64, (2 << 20) + 1, 130, 2 << 20, 55, 7}) {
+    std::string text(n, '\0');
+    for (size_t i = 0; i < n; ++i) text[i] = static_cast<char>(i * i >> 3);
+    paths.push_back(folder + "/" + std::to_string(n));
+    write_file_atomic(paths.back(), text);
+  }
+  for (const int threads : {1, 2}) {
+    set_num_threads(threads);
+    const auto got = hash_files(paths);
+    ASSERT_EQ(got.size(), paths.size());
+    for (size_t i = 0; i < paths.size(); ++i) {
+      const std::string text = read_file(paths[i]);
+      EXPECT_EQ(got[i].blake3, blake3_hex(text)) << paths[i];
+      EXPECT_EQ(got[i].sha256, sha256_hex(text)) << paths[i];
+      EXPECT_EQ(got[i].bytes, text.size());
+    }
+  }
+  EXPECT_THROW(hash_files({paths[0], folder + "/none"}), Error);
 }
 
 TEST(Philox, KnownAnswer) {
