@@ -18,6 +18,7 @@
 #include "kernels/backend.h"
 #include "model_files.h"
 #include "probe.h"
+#include "quantize_model.h"
 #include "train/batches.h"
 #include "train/memory.h"
 #include "train/setup.h"
@@ -251,11 +252,18 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
                  train::touched_activations(setup->training_graph(), train::step_program(*setup, plan, ops), tokens));
   }
   const int64_t on_device = here ? 0 : e.needs() - e.process,
-                on_host = here ? e.needs() + e.data : e.process + e.data + e.program.batch + e.offloaded;
+                training = here ? e.needs() + e.data : e.process + e.data + e.program.batch + e.offloaded;
   const bool device_fits = static_cast<uint64_t>(here ? asked : on_device) <= memory;
   // The host beside the device is known where the device is.
   const uint64_t host = ops.device() ? train::host_memory() : 0;
-  const bool host_fits = !ops.device() || static_cast<uint64_t>(e.offloaded) <= host, fits = device_fits && host_fits;
+  // Afterwards, when the training's memory is free again.
+  const bool host_is_known = here || ops.device() != nullptr;
+  const int64_t comparing = report_bytes(*setup, host_is_known ? device::available_host_bytes() : 0),
+                quantizing = comparing > 0 ? comparing + train::process_bytes() : 0,
+                on_host = std::max(training, quantizing);
+  const bool quantize_fits = !host_is_known || static_cast<uint64_t>(quantizing) <= train::host_memory();
+  const bool host_fits = !ops.device() || static_cast<uint64_t>(e.offloaded) <= host,
+             fits = device_fits && host_fits && quantize_fits;
   const Work w = work_of(*setup, pass, ops);
   Speed speed;
   if ((own_gpu || here) && plan.device.kind == setup->backend->kind) speed = speed_of(plan);
@@ -285,6 +293,7 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
       {"logits", e.program.logits + e.scoring.logits},
       {"data", e.data},
       {"process", e.process}};
+  if (quantizing > 0) j["stages"] = {{"train", training}, {"quantize", quantizing}};
   j["lower_bound_bytes"] = e.program.lower_bound;
   j["available_bytes"] = memory;
   if (ops.device()) j["host_available_bytes"] = host, j["host_fits"] = host_fits;
@@ -314,6 +323,7 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   if (!fits) {
     j["changes_that_fit"] = OrderedJson::array();
     for (const auto& x : changes) j["changes_that_fit"].push_back({{"change", x.text}, {"bytes", x.bytes}});
+    if (!quantize_fits) j["changes_that_fit"].push_back({{"change", kQuantizeLater}, {"bytes", training}});
   }
   j["activations_bytes"] = arena;
   if (here && !r.data.packing) j["longest_row"] = longest > 0 ? OrderedJson(longest) : OrderedJson(nullptr);

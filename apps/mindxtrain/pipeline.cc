@@ -37,6 +37,7 @@
 #include "provenance/manifest.h"
 #include "provenance/receipt.h"
 #include "quantize/quantize.h"
+#include "quantize_model.h"
 #include "reporter.h"
 #include "reward_models.h"
 #include "run_env.h"
@@ -297,6 +298,7 @@ void Pipeline::plan() {
   const auto pinning = plan_.choices.find("step pinning");
   pin_threads(pinning != plan_.choices.end() && pinning->second == "cores" && may_pin(recipe_));
   setup_ = train::make_setup(made_recipe(), model_path_, vocabulary_of(text_), &plan_);
+  if (std::string_view(o_.verb) == "run") require_report_fits(*setup_);
 }
 
 void Pipeline::prepare() {

@@ -132,6 +132,9 @@ void add_plan(CLI::App& app) {
     if (two)
       line("host", fmt::format("{} of {} that may be used: {}", bytes(j["peak_bytes"]["host"]),
                                bytes(j["host_available_bytes"]), verdict(j["host_fits"].get<bool>())));
+    if (j.contains("stages"))
+      line("quantize", fmt::format("{} of the host's memory after training: the model beside its copy",
+                                   bytes(j["stages"]["quantize"])));
     if (j.contains("changes_that_fit"))
       for (const auto& x : j["changes_that_fit"])
         line("fits with", fmt::format("{}: {}", x["change"].get<std::string>(), bytes(x["bytes"])));

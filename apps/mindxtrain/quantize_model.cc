@@ -13,6 +13,8 @@
 #include "infer/compare.h"
 #include "models/model.h"
 #include "quantize/quantize.h"
+#include "train/memory.h"
+#include "train/setup.h"
 #include "verbs.h"
 
 namespace mxt::app {
@@ -42,10 +44,14 @@ std::string_view rounding_text(formats::InputRounding r) {
   }
 }
 
+DType report_type(config::QuantScheme scheme, int64_t parameters, DType held) {
+  const bool precise = quantize::is_gguf_scheme(scheme) && parameters <= kParametersInFloat32;
+  return precise || held != DType::kBF16 ? DType::kF32 : DType::kBF16;
+}
+
 OrderedJson compare_models(const QuantizeJob& job, const TokenizerBundle& side, const quantize::Written& written) {
-  const bool precise = quantize::is_gguf_scheme(job.settings.scheme) && written.parameters <= kParametersInFloat32;
-  const bool held_in_bf16 = formats::WeightSource::open(job.model)->held_type() == DType::kBF16;
-  const DType type = job.type.value_or(precise || !held_in_bf16 ? DType::kF32 : DType::kBF16);
+  const DType held = formats::WeightSource::open(job.model)->held_type(),
+              type = job.type.value_or(report_type(job.settings.scheme, written.parameters, held));
   const std::string text = job.text.empty() ? std::string(kHeldOutText) : read_file(job.text);
   const std::vector<int32_t> ids = side.tok->encode(text);
   if (ids.size() < 2) fail_input("{}: too short to measure a model on", job.text);
@@ -93,6 +99,27 @@ void keep_sources(const QuantizeJob& job) {
 }
 
 }  // namespace
+
+int64_t report_bytes(const train::Setup& s, uint64_t free) {
+  const auto& quantize = s.recipe.quantize;
+  if (!quantize || !quantize->enabled || quantize->scheme == config::QuantScheme::kNone) return 0;
+  int64_t parameters = 0;
+  for (const graph::Param& p : models::build(s.model, {.purpose = models::Purpose::kScore}).params)
+    parameters += p.rows * p.cols;
+  DType held = s.type;  // of what is trained whole
+  if (s.has_lora) held = s.weights ? s.weights->held_type() : s.model.dtype.value_or(DType::kBF16);
+  const DType type = s.type == DType::kF32 ? DType::kF32 : report_type(quantize->scheme, parameters, held);
+  return infer::comparison_bytes(s.model, type, QuantizeJob{}.window, free, kernels::cpu_ops());
+}
+
+void require_report_fits(const train::Setup& s) {
+  const int64_t least = report_bytes(s, 0);
+  if (least == 0 || static_cast<uint64_t>(least + train::process_bytes()) <= train::host_memory()) return;
+  fail_input(
+      "{}: quantize: comparing the trained model with its copy takes {} of the host's memory, {} may be used: {}",
+      s.recipe.source, human_bytes(static_cast<uint64_t>(least + train::process_bytes())),
+      human_bytes(train::host_memory()), kQuantizeLater);
+}
 
 OrderedJson quantize_model(const QuantizeJob& job, const TokenizerBundle& side) {
   if (fs::is_directory(job.out) && !fs::exists(job.out + "/" + kReport) && !fs::is_empty(job.out))

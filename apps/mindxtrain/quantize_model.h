@@ -8,6 +8,10 @@
 #include "config/sections/quantize.h"
 #include "model_files.h"
 
+namespace mxt::train {
+struct Setup;
+}
+
 namespace mxt::app {
 
 struct QuantizeJob {
@@ -27,5 +31,12 @@ struct QuantizeJob {
 // Writes the weights, the tokenizer's files and quantization.json (the returned report: no dates, no durations).
 OrderedJson quantize_model(const QuantizeJob& job, const TokenizerBundle& side);
 std::string report_text(const OrderedJson& report);
+
+// What a run's report holds of the host's memory, after training: the trained model and its copy, as both are compared
+// where so much is free (infer::comparison_bytes). 0 where the recipe quantizes nothing.
+int64_t report_bytes(const train::Setup& setup, uint64_t free);
+constexpr const char* kQuantizeLater = "quantize.enabled: false, and `mindxtrain quantize --no-report` afterwards";
+// kBadInput where the host has not what the report needs at least: said before training, not after.
+void require_report_fits(const train::Setup& setup);
 
 }  // namespace mxt::app

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/threads.h"
+#include "infer/alone.h"
 #include "infer/cache.h"
 #include "infer/logit_rows.h"
 #include "infer/sampler.h"
@@ -17,12 +18,14 @@ namespace {
 
 constexpr int64_t kPiece = 64;  // tokens a pass: their logits are held whole, twice
 
+int64_t pages_of(int64_t window) { return (window + PagedCache::kPage - 1) / PagedCache::kPage; }
+
 // Feeds one sequence through a model piece by piece.
 class Reader {
  public:
   Reader(Model& model, int64_t window)
       : model_(model),
-        pages_((window + PagedCache::kPage - 1) / PagedCache::kPage),
+        pages_(pages_of(window)),
         program_(model.generator(kPiece)),
         cache_(model.config(), model.type(), pages_, model.ops().device()),
         states_(model.config(), model.type(), 1, model.ops().device()),
@@ -94,6 +97,26 @@ Row compare_row(std::span<const float> a, std::span<const float> b, int32_t targ
 }
 
 }  // namespace
+
+int64_t comparison_bytes(const formats::ModelConfig& config, DType type, int64_t window, uint64_t free,
+                         kernels::Ops& ops) {
+  models::BuildOptions o;
+  o.type = type;
+  o.purpose = models::Purpose::kGenerate;
+  o.positions = std::min(window, config.max_positions);
+  const graph::Graph g = models::build(config, o);
+  const int64_t weights = runtime::ParamStore::measure(g, false).total();
+  int64_t held = 0;
+  for (int model = 0; model < 2; ++model) {
+    held += weights;
+    const int64_t packed = Model::packed_bytes(g, ops, std::max<int64_t>(0, static_cast<int64_t>(free) - held));
+    const runtime::ProgramSettings settings{kPiece, 0, true, 0, packed > 0};
+    held += packed + runtime::Program(g, plan_alone(g, ops, settings), ops, settings).bytes().total() +
+            PagedCache::bytes(config, type, pages_of(window)) + SequenceStates::bytes(config, type) +
+            kPiece * config.vocab_size * static_cast<int64_t>(sizeof(float));
+  }
+  return held;
+}
 
 Comparison compare(Model& a, Model& b, const std::vector<int32_t>& ids, int64_t window, StopFlag stop) {
   if (a.vocab() != b.vocab())

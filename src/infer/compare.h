@@ -22,4 +22,9 @@ struct Comparison {
 // once `stop` is set.
 Comparison compare(Model& a, Model& b, const std::vector<int32_t>& ids, int64_t window, StopFlag stop = nullptr);
 
+// What that holds for two models of this configuration on the host: their weights, their programs and caches, logits,
+// and of each what Weights::kForMany lays out once more where `free` bytes of memory bear it.
+int64_t comparison_bytes(const formats::ModelConfig& config, DType type, int64_t window, uint64_t free,
+                         kernels::Ops& ops);
+
 }  // namespace mxt::infer

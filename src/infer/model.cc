@@ -70,15 +70,23 @@ Model::Model(const formats::ModelConfig& config, const models::BuildOptions& opt
   score_graph_ = models::build(config_, score);
 }
 
-// Where half of the memory that is free bears it; the plain weights serve else.
+namespace {
+int panels_of(const kernels::Ops& ops) {
+  const auto names = ops.gemm_algorithms();
+  return static_cast<int>(std::find(names.begin(), names.end(), "panels") - names.begin());
+}
+}  // namespace
+
+int64_t Model::packed_bytes(const graph::Graph& g, kernels::Ops& ops, int64_t free) {
+  const int64_t n = runtime::ParamStore::packed_bytes(g, ops, panels_of(ops));
+  return n <= free / 2 ? n : 0;
+}
+
+// The plain weights serve where it does not fit.
 void Model::pack() {
-  const auto names = ops_.gemm_algorithms();
-  const auto panels = static_cast<int>(std::find(names.begin(), names.end(), "panels") - names.begin());
-  if (static_cast<uint64_t>(runtime::ParamStore::packed_bytes(graph_, ops_, panels)) <=
-      device::available_host_bytes() / 2) {
-    params_->pack_frozen(graph_, ops_, panels);
-    packed_weights_ = true;
-  }
+  if (packed_bytes(graph_, ops_, static_cast<int64_t>(device::available_host_bytes())) == 0) return;
+  params_->pack_frozen(graph_, ops_, panels_of(ops_));
+  packed_weights_ = true;
 }
 
 Model::~Model() = default;

@@ -50,6 +50,9 @@ class Model {
   // adapter.
   int add_adapter(const std::string& folder);
   int adapters() const { return static_cast<int>(adapters_.size()); }
+  // What Weights::kForMany lays out once more where so much memory is free: all products or, where that would take more
+  // than half of it, 0.
+  static int64_t packed_bytes(const graph::Graph& g, kernels::Ops& ops, int64_t free);
   // Programs over these weights; `adapter`: a number of add_adapter, −1 for the model as constructed. The model must
   // outlive them.
   std::unique_ptr<runtime::Program> generator(int64_t max_tokens, int adapter = -1);

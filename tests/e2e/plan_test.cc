@@ -421,6 +421,28 @@ train: {method: {kind: )" + method + R"(}, batch: {per_device: 8, grad_accum: 1}
   EXPECT_LT(full["peak_bytes"]["device"].get<int64_t>(), int64_t{80'000'000'000});
 }
 
+// After training the report of a quantized copy runs two models: where that takes more, it is the peak.
+TEST(Plan, CountsTheReportOfAQuantizedCopy) {
+  Case c;
+  const auto peak = [&](const std::string& scheme) {
+    std::string text = cli::recipe(c.tiny);
+    if (!scheme.empty()) text += "quantize: {scheme: " + scheme + "}\n";
+    write_file_atomic(c.recipe, text);
+    const auto r = cli::run("plan " + c.recipe + " --json");
+    EXPECT_EQ(r.code, 0) << r.out;
+    return Json::parse(r.out);
+  };
+  const Json plain = peak(""), full = peak("gguf_f16"), half = peak("fp8_dynamic");
+  EXPECT_FALSE(plain.contains("stages"));
+  for (const Json& j : {full, half}) {
+    const auto train = j["stages"]["train"].get<int64_t>(), quantize = j["stages"]["quantize"].get<int64_t>();
+    EXPECT_EQ(j["peak_bytes"]["host"].get<int64_t>(), std::max(train, quantize));
+    EXPECT_GT(quantize, 2 * plain["categories"]["weights"].get<int64_t>());
+  }
+  // A GGUF's is made in float32, another's in the checkpoint's own type.
+  EXPECT_GT(full["stages"]["quantize"].get<int64_t>(), half["stages"]["quantize"].get<int64_t>());
+}
+
 TEST(Plan, AnotherPriceTableIsReadStrictly) {
   Case c;
   const std::string table = c.folder / "prices.yaml";
