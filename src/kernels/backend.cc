@@ -49,7 +49,6 @@ const std::vector<BackendInfo>& backends() {
   static const std::vector<BackendInfo> list{
       {.kind = "cpu",
        .arch = {"none"},
-       .variants = true,
        .prefixes = true,
        .packs_weights = true,
        .head_chunk = 256,

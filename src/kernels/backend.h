@@ -27,7 +27,6 @@ struct BackendInfo {
   bool own_memory = false;
   bool fp8_products = false;        // multiplies by a base held in E4M3; elsewhere the base is rounded as if it were
   bool thin_products_cost = false;  // so adapters are joined to the products that they sit on
-  bool variants = false;            // has the calls of adapters.h (DoRA, noise on embeddings)
   bool prefixes = false;            // its attention has Attention::prefix
   // Ranks of adapters whose gradients a kernel makes in one pass over what it reads, on a device of this instruction
   // set (above 16 beside SwiGLU alone). Products read it again: that costs below the largest of these, and nothing

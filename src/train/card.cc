@@ -95,7 +95,10 @@ void set_pass(Setup& s, int64_t rows, graph::Recompute recompute) {
   s.micro_batch = rows;
   s.max_tokens = s.pass_tokens(rows);
   s.options.recompute = recompute;
-  s.options.join_lora = s.backend->thin_products_cost && s.has_lora && s.lora.dropout == 0 && s.joins(recompute);
+  // PiSSA takes the base apart along adapters that stand apart.
+  const bool pissa = s.has_lora && s.recipe.train.method.lora->init_lora_weights == config::LoraInit::kPissa;
+  s.options.join_lora =
+      s.backend->thin_products_cost && s.has_lora && !pissa && s.lora.dropout == 0 && s.joins(recompute);
 }
 
 graph::Recompute fewest(const Setup& s, const std::function<bool(graph::Recompute)>& fits, bool* found) {

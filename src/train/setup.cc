@@ -197,8 +197,7 @@ void require_targets(const Setup& s) {
 }
 
 // What an adapter may be put on, and what trains beside it.
-void check_adapter(const config::Recipe& recipe, const formats::ModelConfig& model,
-                   const kernels::BackendInfo& backend) {
+void check_adapter(const config::Recipe& recipe, const formats::ModelConfig& model) {
   const config::Method& method = recipe.train.method;
   const config::Lora& lora = *method.lora;
   const auto known = models::lora_modules(model);
@@ -228,8 +227,6 @@ void check_adapter(const config::Recipe& recipe, const formats::ModelConfig& mod
         "for methods that compare log-probabilities");
   lacks(wide && method.is_rl(), "target_modules on head and embeddings, modules_to_save and bias",
         "for methods that sample, whose reference is the base alone");
-  lacks(!backend.variants && lora.use_dora, "use_dora", "on this device");
-  lacks(!backend.variants && (on_head || on_table), "target_modules: lm_head, embed_tokens", "on this device");
   lacks(lora.use_dora && lora.dropout > 0, "use_dora with dropout", "(the base then sees dropout too)");
   lacks(lora.use_dora && method.is_rl(), "use_dora", "for methods that sample");
   const bool fp8 = recipe.train.base_precision == config::Precision::kFp8E4M3,
@@ -237,7 +234,6 @@ void check_adapter(const config::Recipe& recipe, const formats::ModelConfig& mod
   lacks(fp8 && lora.use_dora, "use_dora", "over a base that is held in FP8");
   const bool pissa = lora.init_lora_weights == config::LoraInit::kPissa;
   lacks(pissa && few_bits, "init_lora_weights: pissa", "over a base that is held in few bits");
-  lacks(pissa && !backend.variants, "init_lora_weights: pissa", "on this device");
   lacks(pissa && (lora.use_dora || on_head || on_table), "init_lora_weights: pissa",
         "with use_dora, nor on head and embeddings");
   lacks(pissa && (method.is_preference() || method.is_rl()), "init_lora_weights: pissa",
@@ -347,7 +343,7 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
   const auto& method = recipe.train.method;
   if (method.lora) {
     s->has_lora = true;
-    check_adapter(recipe, s->model, *backend_of(recipe));
+    check_adapter(recipe, s->model);
     const formats::AdapterConfig adapter = adapter_config(recipe);
     s->lora.target = [adapter](const std::string& module) -> std::optional<models::LoraTarget> {
       if (!adapter.selects(module)) return std::nullopt;
@@ -396,8 +392,6 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
   }
   if (method.kind == MethodKind::kQLora) hold_in_codes(s);
   s->options.embedding_noise = static_cast<float>(recipe.train.neftune_noise_alpha.value_or(0));
-  if (!s->backend->variants && recipe.train.neftune_noise_alpha)
-    fail_missing("{}: train.neftune_noise_alpha is not built in on this device: leave it out", recipe.source);
   s->options.positions = s->seq_len;
   if (s->options.base != graph::Storage::kPlain && s->model.num_experts > 0) hold_experts_in_fp8(s);
   s->options.balance_loss = recipe.train.method.router_aux_loss;

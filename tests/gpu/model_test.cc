@@ -27,6 +27,7 @@ struct Setting {
   graph::Storage base = graph::Storage::kPlain;  // of a frozen base, or kFp8 for what trains
   int64_t rank = 16;
   int64_t width = 64;
+  bool dora = false, ends = false;  // ends: adapters of head and embedding, and noise on the latter's rows
 };
 
 // `width` 64, or 128: of matrices that train in FP8.
@@ -59,11 +60,13 @@ uint64_t stream_of(
 Result run(const Setting& s, kernels::Ops& ops) {
   models::LoraPlan lora;
   lora.target = [&s](const std::string& module) -> std::optional<models::LoraTarget> {
-    if (!models::is_of_layers(module)) return std::nullopt;
+    if (!s.ends && !models::is_of_layers(module)) return std::nullopt;
     return models::LoraTarget{s.rank, 32, false};
   };
+  lora.dora = s.dora;
   models::BuildOptions o;
   o.type = s.type;
+  if (s.ends) o.embedding_noise = 5;
   o.train_base = !s.lora;
   o.lora = s.lora ? &lora : nullptr;
   o.positions = 40;
@@ -302,6 +305,24 @@ TEST_F(Gpu, WholeModelAgainstTheReference) {
           const bool f32 = t == DType::kF32;
           expect_near(run({t, lora, joined, r}, *gpu(nullptr)->ops), want, f32 ? 1e-5 : 1e-2, f32 ? 1e-4 : 6e-2);
         }
+}
+
+TEST_F(Gpu, VariantsOfAdaptersAgainstTheReference) {
+  for (const bool dora : {false, true})
+    for (const bool ends : {false, true})
+      for (const DType t : kTypes) {
+        if (dora && ends) continue;  // no such thing on an embedding
+        SCOPED_TRACE(fmt::format("{}{}{}", name_of(t), dora ? " dora" : "", ends ? " head and embedding" : ""));
+        const auto with = [&](DType type, kernels::Ops& ops) {
+          Setting s{type, true, false};
+          s.dora = dora, s.ends = ends;
+          return run(s, ops);
+        };
+        const bool f32 = t == DType::kF32;
+        const Result got = with(t, *gpu(nullptr)->ops);
+        expect_near(got, with(DType::kF32, kernels::reference_ops()), f32 ? 1e-5 : 1e-2, f32 ? 1e-4 : 6e-2);
+        EXPECT_EQ(got.grads, with(t, *gpu(nullptr)->ops).grads);
+      }
 }
 
 TEST_F(Gpu, TheSameStepTwiceGivesTheSameBits) {

@@ -1,6 +1,6 @@
 #!/bin/bash
 # On a GPU machine, in a checkout, with what pack.py made of it: unpacks, then runs what is named.
-# usage: there.sh CARRY_FOLDER OUT WHAT…      WHAT: as:8.6 (what follows treats the card as one of that compute capability; as: ends it) tests suite ranks every families verbs trajectory[:lora|full|lora/fp8…] 'shakespeare [--peer]' sanitizer step steps fp8 kernels 'hero FLAGS…' (bench/gpu/hero.py) 'decode FLAGS…' (bench/gpu/decode.py, wants CARRY_FOLDER/smollm2), or a command in quotes ($MINDXTRAIN starts the binary)
+# usage: there.sh CARRY_FOLDER OUT WHAT…      WHAT: as:8.6 (what follows treats the card as one of that compute capability; as: ends it) tests suite ranks every families variants verbs trajectory[:lora|full|lora/fp8…] 'shakespeare [--peer]' sanitizer step steps fp8 kernels 'hero FLAGS…' (bench/gpu/hero.py) 'decode FLAGS…' (bench/gpu/decode.py, wants CARRY_FOLDER/smollm2), or a command in quotes ($MINDXTRAIN starts the binary)
 #        'cpu lora|shakespeare|qwen3|gsm8k…': CPU benches of bench/cpu with two cores of their own, beside all that is named after it
 #        (gsm8k wants CARRY_FOLDER/smollm2: the tokenizer's files, train.jsonl, test.jsonl)
 C=$(realpath "$1") R=$2; shift 2
@@ -69,6 +69,7 @@ for what in "$@"; do
     kernels) $M/gpu_kernels 8192 4096 > "$O/kernels.json" 2> "$O/kernels.err" || { status=1; tail -5 "$O/kernels.err"; }; grep attention "$O/kernels.json" ;;
     steps) for s in "0.6b 16 2048 8 8" "1.7b 16 2048 8 8" "4b 16 2048 4 8" "14b 8 2048 2 6" "0.6b 16 2048 8 8 full" "1.7b 16 2048 4 8 full"; do $M/gpu_step $s > "$O/step_$(echo $s | tr ' ' _).json" 2>>"$O/step.err"; echo "$s: $(tail -1 "$O/step_$(echo $s | tr ' ' _).json")"; done ;;
     trajectory*) what=${what#trajectory}; IFS=: read -ra parts <<< "${what#:}"; timeout 200 python3 "$here/trajectory.py" $M/mindxtrain "$O/trajectory" "${parts[@]}" || status=1 ;;
+    variants*) timeout 200 python3 "$here/variants.py" $M/mindxtrain "$O/variants" ${what#variants} > "$O/variants.txt" || status=1; cat "$O/variants.txt" ;;
     families*) timeout 300 python3 "$here/families.py" $M/mindxtrain "$O/families" ${what#families} > "$O/families.txt" || status=1; cat "$O/families.txt" ;;
     shakespeare*) timeout 400 python3 $M/src/bench/gpu/shakespeare.py $M/mindxtrain $M/shakespeare ${what#shakespeare} > "$O/shakespeare.json" 2> "$O/shakespeare.err" || status=1; tail -1 "$O/shakespeare.json"; tail -3 "$O/shakespeare.err" ;;
     sanitizer) # Every access and every barrier of our kernels in the op tests. Left out: long documents, and under racecheck, which the

@@ -40,7 +40,7 @@ struct Table {
   int64_t count = 0;
 };
 
-class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawer, public GptOss {
+class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawer, public Variants, public GptOss {
  public:
   explicit CudaOps(device::CudaDevice& d) : d_(d), s_(d.stream()), attention_(s_) {
     own_ = d_.allocate(kOwn);
@@ -114,6 +114,12 @@ class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawe
   void quantize(const Quantize& c) override { check(c), cuda::quantize(s_, c); }
   void draw_tokens(const DrawTokens& c) override { check(c), cuda::draw_tokens(s_, c); }
   void decode(const Decode& c) override { check(c), cuda::decode(s_, c); }
+  void dora_gain(const DoraGain& c) override { check(c), cuda::dora_gain(s_, c); }
+  void dora_scale(const DoraScale& c) override { check(c), cuda::dora_scale(s_, c); }
+  void dora_scale_grad(const DoraScaleGrad& c) override {
+    check(c), cuda::dora_scale_grad(s_, c, own(dora_scale_grad_scratch(c)));
+  }
+  void embedding_noise(const EmbeddingNoise& c) override { check(c), cuda::embedding_noise(s_, c); }
   void rowwise_fp8_linear(const RowwiseFp8Linear& c) override { check(c), cuda::rowwise_fp8_linear(s_, c); }
   void rowwise_fp8_linear_dw(const RowwiseFp8LinearDw& c) override {
     check(c), cuda::rowwise_fp8_linear_dw(s_, c, own(rowwise_fp8_linear_dw_scratch(c)));

@@ -3,6 +3,7 @@
 // least the stated bytes.
 #pragma once
 
+#include "kernels/adapters.h"
 #include "kernels/decode.h"
 #include "kernels/draw.h"
 #include "kernels/gpt_oss.h"
@@ -18,6 +19,11 @@ void qk_norm_rope(Stream, const QkNormRope&);
 size_t qk_norm_rope_grad_scratch(const QkNormRopeGrad&);
 void qk_norm_rope_grad(Stream, const QkNormRopeGrad&, void* scratch);
 
+void dora_gain(Stream, const DoraGain&);
+void dora_scale(Stream, const DoraScale&);
+size_t dora_scale_grad_scratch(const DoraScaleGrad&);
+void dora_scale_grad(Stream, const DoraScaleGrad&, void* scratch);
+void embedding_noise(Stream, const EmbeddingNoise&);
 void decode(Stream, const Decode&);
 void draw_tokens(Stream, const DrawTokens&);
 void quantize(Stream, const Quantize&);
