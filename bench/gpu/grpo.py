@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """GRPO end to end with Qwen3's dimensions and random weights: prompts of about 256 tokens, answers of 1,024 (a random model hardly ever
-ends one), groups of eight, LoRA r16, bf16. Sampled answer tokens a second over a whole step: drawing, rewards, update.
+ends one), groups of eight, LoRA r16, bf16. Tokens of prompts and answers a second over a whole step: drawing, rewards, update. A prompt
+counts once for each of its answers, whether it is computed once for all (the default) or for each (--apart).
 
-usage: grpo.py BINARY OUT [--model 0.6b|8b] [--answers 64] [--steps 4] [--prompt 256] [--answer 1024] [--fp8]
+usage: grpo.py BINARY OUT [--model 0.6b|8b] [--answers 64] [--steps 4] [--prompt 256] [--answer 1024] [--fp8] [--apart]
 Prints one JSON object."""
 import argparse
 import json
@@ -22,6 +23,7 @@ p.add_argument("--prompt", type=int, default=256)
 p.add_argument("--answer", type=int, default=1024)
 p.add_argument("--device", default="h100")
 p.add_argument("--fp8", action="store_true")
+p.add_argument("--apart", action="store_true")
 a = p.parse_args()
 a.out.mkdir(parents=True, exist_ok=True)
 SIZES = {"tiny": (64, 128, 2, 4, True), "0.6b": (1024, 3072, 28, 16, True), "8b": (4096, 12288, 36, 32, False)}
@@ -42,7 +44,7 @@ autotune: {{enabled: false}}
 model: {{name: random, init: random, config: {json.dumps(CONFIG)}, tokenizer: "{a.out}/tokenizer"}}
 data: {{source: local, path: "{a.out}/rows.jsonl", seq_len: {a.prompt + a.answer}, packing: false, shuffle: false}}
 train:
-  method: {{kind: grpo, num_generations: 8, max_new_tokens: {a.answer}, reward: answer, kl_coef: 0, lora: {{r: 16, alpha: 32}}}}
+  method: {{kind: grpo, num_generations: 8, max_new_tokens: {a.answer}, reward: answer, kl_coef: 0, share_prompts: {str(not a.apart).lower()}, lora: {{r: 16, alpha: 32}}}}
   batch: {{per_device: {a.answers}, grad_accum: 1}}
   schedule: {{type: constant, warmup_ratio: 0, max_steps: {a.steps}}}
   precision: bfloat16
@@ -52,5 +54,10 @@ ran = subprocess.run([a.binary, "train", a.out / "recipe.yaml", "--out", a.out /
 if ran.returncode != 0:
     sys.exit(f"exit {ran.returncode}: {(ran.stdout + ran.stderr)[-1500:]}")
 steps = [json.loads(line) for line in (a.out / "run/metrics.jsonl").read_text().splitlines()]
-drawn = [sum(len(c["ids"]) for c in row["completions"]) for row in map(json.loads, (a.out / "run/rollouts.jsonl").read_text().splitlines())]
-print(json.dumps({"what": f"GRPO, Qwen3-{a.model}{', FP8 base' if a.fp8 else ''}, {a.answers} answers a step, prompt {a.prompt}, answer {a.answer}", "answer_tokens": sum(drawn), "tok_s": [round(s["tok_s"]) for s in steps], "last": steps[-1]}))
+rollouts = [json.loads(line) for line in (a.out / "run/rollouts.jsonl").read_text().splitlines()]
+drawn = [sum(len(c["ids"]) for c in row["completions"]) for row in rollouts]
+groups = a.answers // 8
+whole = [sum(sum(len(row["prompt_ids"]) + len(c["ids"]) for c in row["completions"]) for row in rollouts[i * groups : (i + 1) * groups]) for i in range(len(steps))]
+trained = [s["tokens"] - (steps[i - 1]["tokens"] if i else 0) for i, s in enumerate(steps)]
+seconds = [n / s["tok_s"] for n, s in zip(trained, steps)]
+print(json.dumps({"what": f"GRPO, Qwen3-{a.model}{', FP8 base' if a.fp8 else ''}, {a.answers} answers a step, prompt {a.prompt}, answer {a.answer}", "prompts": "apart" if a.apart else "shared", "answer_tokens": sum(drawn), "trained_tokens": trained[-1], "seconds": [round(s, 2) for s in seconds], "tok_s": [round(n / s) for n, s in zip(whole, seconds)], "last": steps[-1]}))

@@ -22,6 +22,7 @@ struct Bench {
   void* to = d.make_mark();
   std::vector<uint16_t> noise;
   void* scratch = nullptr;
+  std::string only;  // what a kernel's name begins with
   static constexpr size_t kScratch = size_t{8} << 30;
 
   Bench() {
@@ -43,6 +44,7 @@ struct Bench {
   }
   void report(const std::string& name, double bytes, double flops, const std::function<void()>& call,
               int repeats = 12) {
+    if (!name.starts_with(only)) return;
     try {
       for (int i = 0; i < 3; ++i) call();
       std::vector<double> us;
@@ -67,8 +69,9 @@ struct Bench {
   }
 };
 
-void run(int64_t tokens, int64_t length, int64_t heads, int64_t kv) {
+void run(int64_t tokens, int64_t length, int64_t heads, int64_t kv, const std::string& only) {
   Bench x;
+  x.only = only;
   const int64_t hd = 128, width = heads * hd, ffn = 12288, vocab = 151936, qkv = (heads + 2 * kv) * hd, chunk = 4096;
   const auto T = static_cast<double>(tokens);
   constexpr DType bf = DType::kBF16;
@@ -100,7 +103,7 @@ void run(int64_t tokens, int64_t length, int64_t heads, int64_t kv) {
     x.d.upload(p, v.data(), v.size() * 4);
     return p;
   };
-  int32_t *positions = ints(pos), *offsets = ints(cu);
+  int32_t* positions = ints(pos);
 
   x.report("norm, residual", T * width * 2 * 4, 0, [&] {
     Norm n;
@@ -179,26 +182,26 @@ void run(int64_t tokens, int64_t length, int64_t heads, int64_t kv) {
     for (void* q : {a.p, bm.p, z.p, dbm.p, da.p}) x.d.release(q);
   }
 
-  std::vector<int32_t> mixed{0};
-  auto attention = [&](const char* name, const int32_t* offs, int64_t documents, int64_t longest, double pairs,
-                       int algo) {
-    auto cols = [](Mat m, int64_t first, int64_t n) {
+  auto attention = [&](const char* name, const std::vector<int32_t>& starts, int64_t longest, double pairs, int algo,
+                       const std::vector<int32_t>& prefix = {}) {
+    const int32_t *offs = ints(starts), *from = prefix.empty() ? nullptr : ints(prefix);
+    auto cols = [&](Mat m, int64_t first, int64_t n) {
       m.p = static_cast<std::byte*>(m.p) + first * 2;
-      m.cols = n;
+      m.cols = n, m.rows = starts.back();
       return m;
     };
     auto set = [&](auto& c) {
       c.q = cols(q1, 0, heads * hd), c.k = cols(q1, heads * hd, kv * hd), c.v = cols(q1, (heads + kv) * hd, kv * hd),
-      c.out = y, c.lse = rstd;
-      c.cu_seqlens = offs, c.documents = documents, c.longest = longest, c.heads = heads, c.kv_heads = kv,
-      c.head_dim = hd, c.scale = 0.088f, c.algo = algo;
+      c.out = cols(y, 0, heads * hd), c.lse = rstd, c.prefix = from;
+      c.cu_seqlens = offs, c.documents = static_cast<int64_t>(starts.size()) - 1, c.longest = longest, c.heads = heads,
+      c.kv_heads = kv, c.head_dim = hd, c.scale = 0.088f, c.algo = algo;
     };
     Attention c;
     set(c);
     AttentionGrad g;
     set(g);
-    g.host_cu_seqlens = offs == offsets ? cu.data() : mixed.data();
-    g.dout = h;
+    g.host_cu_seqlens = starts.data();
+    g.dout = cols(h, 0, heads * hd);
     g.dq = cols(q2, 0, heads * hd), g.dk = cols(q2, heads * hd, kv * hd), g.dv = cols(q2, (heads + kv) * hd, kv * hd);
     const double flops = 4.0 * pairs * static_cast<double>(heads * hd);
     try {
@@ -212,20 +215,36 @@ void run(int64_t tokens, int64_t length, int64_t heads, int64_t kv) {
     x.report(fmt::format("attention_grad {}", name), 0, 2.5 * flops, [&] { x.ops.attention_grad(g); });
   };
   const auto len = static_cast<double>(length);
-  attention("cudnn_tiles dense", offsets, tokens / length, length, T * len / 2, 0);
-  attention("cudnn dense", offsets, tokens / length, length, T * len / 2, 3);
-  if (tokens <= 4096) attention("cudnn packed, equal lengths", offsets, tokens / length, length + 1, T * len / 2, 3);
+  attention("cudnn_tiles dense", cu, length, T * len / 2, 0);
+  attention("cudnn dense", cu, length, T * len / 2, 3);
+  if (tokens <= 4096) attention("cudnn packed, equal lengths", cu, length + 1, T * len / 2, 3);
+  std::vector<int32_t> mixed{0};
   double pairs = 0;
   for (int32_t i = 0; mixed.back() < tokens; ++i) {
     const int32_t n = std::min<int32_t>(static_cast<int32_t>(tokens) - mixed.back(), 100 + (i * 977) % 1500);
     mixed.push_back(mixed.back() + n);
     pairs += static_cast<double>(n) * n / 2;
   }
-  const int32_t* mixed_offsets = ints(mixed);
-  attention("cudnn packed, 100 to 1600", mixed_offsets, static_cast<int64_t>(mixed.size()) - 1, 1600, pairs, 3);
-  attention("flash dense", offsets, tokens / length, length, T * len / 2, 2);
-  attention("flash, 100 to 1600", mixed_offsets, static_cast<int64_t>(mixed.size()) - 1, 1600, pairs, 2);
-  attention("plain, 100 to 1600", mixed_offsets, static_cast<int64_t>(mixed.size()) - 1, 1600, pairs, 1);
+  attention("cudnn packed, 100 to 1600", mixed, 1600, pairs, 3);
+  attention("flash dense", cu, length, T * len / 2, 2);
+  attention("flash, 100 to 1600", mixed, 1600, pairs, 2);
+  attention("plain, 100 to 1600", mixed, 1600, pairs, 1);
+  // Eight answers to a prompt, which has its keys once.
+  for (const auto& [prompt, answer] : {std::pair{1024, 512}, std::pair{256, 1024}}) {
+    std::vector<int32_t> documents{0}, from;
+    pairs = 0;
+    while (documents.back() + prompt + 8 * answer <= tokens) {
+      const auto group = static_cast<int32_t>(from.size());
+      for (int i = 0; i <= 8; ++i) {
+        documents.push_back(documents.back() + (i == 0 ? prompt : answer));
+        from.push_back(i == 0 ? -1 : group);
+      }
+      pairs += prompt * prompt / 2.0 + 8 * answer * (answer / 2.0 + prompt);
+    }
+    if (from.empty()) continue;
+    const std::string name = fmt::format("of 8 answers of {} to prompts of {}", answer, prompt);
+    attention(name.c_str(), documents, prompt + answer, pairs, 2, from);
+  }
 
   {
     Mat logits = mat(chunk, vocab), wh = mat(vocab, width), hc = h;
@@ -298,14 +317,15 @@ void run_hybrid(int64_t tokens, int64_t length) {
 }  // namespace
 }  // namespace mxt
 
-// gpu_kernels [TOKENS [LENGTH [hybrid | HEADS KEY_HEADS]]]
+// gpu_kernels [TOKENS [LENGTH [hybrid | HEADS KEY_HEADS [ONLY]]]]      ONLY: what the kernels' names begin with
 int main(int argc, char** argv) {
   try {
     const int64_t tokens = argc > 1 ? std::atoll(argv[1]) : 8192, length = argc > 2 ? std::atoll(argv[2]) : 4096;
     if (argc == 4)
       mxt::run_hybrid(tokens, length);
     else
-      mxt::run(tokens, length, argc > 4 ? std::atoll(argv[3]) : 32, argc > 4 ? std::atoll(argv[4]) : 8);
+      mxt::run(tokens, length, argc > 4 ? std::atoll(argv[3]) : 32, argc > 4 ? std::atoll(argv[4]) : 8,
+               argc > 5 ? argv[5] : "");
   } catch (const std::exception& e) {
     std::fprintf(stderr, "%s\n", e.what());
     return 3;

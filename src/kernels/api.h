@@ -208,7 +208,7 @@ struct QkNormRopeGrad {
 //
 // prefix, where it is given, I32 [documents]: document i goes on from document prefix[i], as if that one's tokens stood
 // before its own (several answers to one prompt); −1: from none. Those that go on from one stand directly behind it,
-// one after another, and nothing goes on from them. The host's backends alone, causal, without dropout.
+// one after another, and nothing goes on from them. Causal, without dropout.
 inline uint64_t attention_drop_index(int64_t head, int64_t t, int64_t s) {
   return static_cast<uint64_t>(head) << 52 | static_cast<uint64_t>(t) << 26 | static_cast<uint64_t>(s) >> 2;
 }

@@ -49,7 +49,6 @@ const std::vector<BackendInfo>& backends() {
   static const std::vector<BackendInfo> list{
       {.kind = "cpu",
        .arch = {"none"},
-       .prefixes = true,
        .packs_weights = true,
        .head_chunk = 256,
        .trained_head_chunk = 1024,
@@ -67,6 +66,8 @@ const std::vector<BackendInfo>& backends() {
              if (!ranks.empty() && fp8) ranks.push_back(32);
              return ranks;
            },
+       .prefixes = [](std::string_view arch, int64_t head_dim,
+                      bool windows) { return arch == "sm_90" && head_dim == 128 && !windows; },  // attention_tiles.cu
        .head_chunk = 4096,
        .trained_head_chunk = 4096,
        .scoring_head_chunk = 2048,

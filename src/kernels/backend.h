@@ -27,11 +27,13 @@ struct BackendInfo {
   bool own_memory = false;
   bool fp8_products = false;        // multiplies by a base held in E4M3; elsewhere the base is rounded as if it were
   bool thin_products_cost = false;  // so adapters are joined to the products that they sit on
-  bool prefixes = false;            // its attention has Attention::prefix
   // Ranks of adapters whose gradients a kernel makes in one pass over what it reads, on a device of this instruction
   // set (above 16 beside SwiGLU alone). Products read it again: that costs below the largest of these, and nothing
   // above it. Null: all are products.
   std::vector<int64_t> (*one_pass_ranks)(std::string_view arch, bool fp8) = nullptr;  // ask the function below
+  // Whether attention of these heads has a kernel of some speed where documents go on from others (Attention::prefix).
+  // Null: it is as fast as any.
+  bool (*prefixes)(std::string_view arch, int64_t head_dim, bool windows) = nullptr;
   bool packs_weights = false;  // reads frozen weights faster in a layout of its own (ParamStore::pack_frozen)
   // Rows whose logits are made at once: with a frozen head, with one that trains, and where only scores are wanted.
   int64_t head_chunk = 0, trained_head_chunk = 0, scoring_head_chunk = 0;

@@ -64,7 +64,8 @@ class Lowering {
   int choose(const kernels::Gemm& widest);
   template <typename C>
   void set_packed(C& call, const graph::AttentionOp& a);
-  int attention_with_sinks() const;
+  int own_attention() const;
+  bool has_prefixes(const graph::AttentionOp& a) const { return spec_.settings.prefixes && !a.pictures; }
   // A result that accumulates is overwritten in the first pass where this operation is the first to add to it.
   static bool adds(const graph::Op& op) { return !op.first_grad; }
   static uint8_t first(const graph::Op& op, int bit = 0) { return static_cast<uint8_t>(op.first_grad ? 1 << bit : 0); }

@@ -22,8 +22,9 @@ void set_shape(C& call, const AttentionOp& a) {
 
 }  // namespace
 
-// Sinks are added to an lse of [heads, tokens], which a GPU's library does not write: our own algorithm there.
-int Lowering::attention_with_sinks() const {
+// Sinks are added to an lse of [heads, tokens], which a GPU's library does not write, and it knows no document that
+// goes on from another: our own algorithm there.
+int Lowering::own_attention() const {
   const auto at = std::find(attention_names_.begin(), attention_names_.end(), "flash");
   return at == attention_names_.end() ? 0 : static_cast<int>(at - attention_names_.begin());
 }
@@ -36,8 +37,6 @@ void Lowering::set_packed(C& call, const AttentionOp& a) {
   call.cu_seqlens = in<int32_t>(a.pictures ? Source::kPictureDocuments : Source::kDocuments);
   call.documents = (tokens + full - 1) / full;
   call.longest = full;
-  if (spec_.settings.prefixes && ops_.device())
-    fail_missing("{}: a document goes on from another on the CPU only", ops_.name());
   if (a.pictures)
     call.documents = 1, call.longest = most_.rows({Dim::kPictureTokens, g_.pictures.merge * g_.pictures.merge});
   set_shape(call, a);
@@ -76,12 +75,11 @@ void Lowering::lower(const AttentionOp& a) {
   call.causal = a.causal;
   set_packed(call, a);
   kernels::Attention wide = widest(call);
-  wide.algo = call.algo = op_->in.size() > 1 && ops_.device()
-                              ? attention_with_sinks()
+  wide.algo = call.algo = ops_.device() && (op_->in.size() > 1 || has_prefixes(a))
+                              ? own_attention()
                               : choose(kernels::attention_key(wide), wide, attention_names_, attention_memory_);
+  if (has_prefixes(a)) call.prefix = wide.prefix = in<int32_t>(Source::kPrefixes);  // the probe measures without
   scratch(ops_.attention_scratch(wide));
-  if (spec_.settings.prefixes && !a.pictures)
-    call.prefix = in<int32_t>(Source::kPrefixes);  // the probe measures without
   emit(call).stream = kAttentionStreams + a.layer;
   if (op_->in.size() > 1) emit(kernels::AttentionSinks{call.out, call.lse, at<const float>(op_->in[1]), a.heads});
 }
@@ -103,12 +101,11 @@ void Lowering::lower(const AttentionGradOp& g) {
   set_packed(call, g.of);
   call.causal = g.of.causal;
   kernels::AttentionGrad wide = widest(call);
-  wide.algo = call.algo = op_->in.size() > 4 && ops_.device()
-                              ? attention_with_sinks()
+  wide.algo = call.algo = ops_.device() && (op_->in.size() > 4 || has_prefixes(g.of))
+                              ? own_attention()
                               : choose(kernels::attention_key(wide), wide, attention_names_, grad_memory_);
+  if (has_prefixes(g.of)) call.prefix = wide.prefix = in<int32_t>(Source::kPrefixes);  // the probe measures without
   scratch(ops_.attention_grad_scratch(wide));
-  if (spec_.settings.prefixes && !g.of.pictures)
-    call.prefix = in<int32_t>(Source::kPrefixes);  // the probe measures without
   emit(call).stream = kAttentionStreams + g.of.layer;
   if (op_->param == kNone) return;
   emit(kernels::AttentionSinksGrad{call.out, call.dout, call.lse, at<const float>(op_->in[4]), g.of.heads,

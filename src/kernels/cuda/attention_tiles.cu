@@ -3,6 +3,9 @@
 //   p = 2^(s·scale·log2 e − lse2), ds = p ∘ (dp − delta), dv += pᵀ dout, dk += dsᵀ q,
 // over all queries of all heads that share the keys; it stores ds in bf16. The second one owns queries: dq += ds k. It
 // costs 2 bytes a score each way, less than making the scores again, and no sum is shared between blocks.
+//
+// Documents that go on from another (Attention::prefix) stand behind it, so that the queries that see its keys are the
+// tiles after its own: a block of its keys goes through them too, and one of their queries begins with its keys.
 #include "kernels/cuda/attention_tiles.h"
 
 #include <algorithm>
@@ -30,17 +33,24 @@ struct Task {
   int32_t block;          // which of its blocks
   int32_t tile;           // the document's first tile among all tiles
   int32_t pair;           // its first pair of tiles among all pairs
-  int32_t unused[3];
+  int32_t prefix, keys;   // what it goes on from: the first token, and of how many tiles; 0: nothing
+  int32_t followers;      // tiles behind its own of documents that go on from it
 };
+// The index-th 64 tokens of this document. Its pairs from `pair` on: with the tiles of what the document goes on from,
+// then with the document's own up to itself.
 struct Tile {
-  int32_t begin, length, index, document;  // the index-th 64 tokens of this document
+  int32_t begin, length, index, document, pair, unused[3];
 };
+__host__ __device__ constexpr int64_t pairs_before(int64_t tile, int64_t keys) {
+  return tile * (tile + 1) / 2 + tile * keys;
+}
 struct Stats {
   float lse2, delta;
 };
 
 struct TilesArgs {
   const Task* tasks;
+  const Tile* table;
   const Stats* stats;  // [heads][tiles][64]
   unsigned char* ds;   // [heads of this part][pairs]: 64 keys × 64 queries as shared memory wants them
   bf16 *dq, *dk, *dv;
@@ -52,12 +62,14 @@ struct TilesArgs {
 // Documents to tiles and blocks, in one block of threads. The order among blocks that have equally much to do is
 // whatever it happens to be: it decides nothing but who computes them.
 template <int N>
-__global__ void __launch_bounds__(N) make_tasks(const int32_t* cu, int documents, int most, Task* tasks, Tile* tiles) {
+__global__ void __launch_bounds__(N)
+    make_tasks(const int32_t* cu, const int32_t* prefix, int documents, int most, Task* tasks, Tile* tiles) {
   __shared__ int slots[kMostBlocks + 1], scan[2][N];
   const int t = static_cast<int>(threadIdx.x);
   for (int i = t; i <= most; i += N) slots[i] = 0;
   __syncthreads();
   auto length = [&](int i) { return cu[i + 1] - cu[i]; };
+  auto tiles_of = [&](int i) { return (length(i) + kTile - 1) / kTile; };
   // slots[r]: where blocks of the documents of `most − r` of them begin.
   for (int i = t; i < documents; i += N)
     if (const int n = (length(i) + kBlock - 1) / kBlock; n > 0) atomicAdd(&slots[most - n + 1], n);
@@ -68,7 +80,11 @@ __global__ void __launch_bounds__(N) make_tasks(const int32_t* cu, int documents
   int tile = 0, pair = 0;  // before this round's documents
   for (int first = 0; first < documents; first += N) {
     const int i = first + t, n = i < documents ? length(i) : 0, mine = (n + kTile - 1) / kTile;
-    scan[0][t] = mine, scan[1][t] = mine * (mine + 1) / 2;
+    const int from = prefix != nullptr && i < documents ? prefix[i] : -1, keys = from >= 0 ? tiles_of(from) : 0;
+    const auto pairs = static_cast<int>(pairs_before(mine, keys));
+    int followers = 0;
+    for (int j = i + 1; prefix != nullptr && j < documents && prefix[j] == i; ++j) followers += tiles_of(j);
+    scan[0][t] = mine, scan[1][t] = pairs;
     __syncthreads();
     for (int step = 1; step < N; step *= 2) {
       const int a = t >= step ? scan[0][t - step] : 0, b = t >= step ? scan[1][t - step] : 0;
@@ -76,11 +92,13 @@ __global__ void __launch_bounds__(N) make_tasks(const int32_t* cu, int documents
       scan[0][t] += a, scan[1][t] += b;
       __syncthreads();
     }
-    const int my_tile = tile + scan[0][t] - mine, my_pair = pair + scan[1][t] - mine * (mine + 1) / 2;
-    for (int k = 0; k < mine; ++k) tiles[my_tile + k] = {cu[i], n, k, i};
+    const int my_tile = tile + scan[0][t] - mine, my_pair = pair + scan[1][t] - pairs;
+    for (int k = 0; k < mine; ++k)
+      tiles[my_tile + k] = {cu[i], n, k, i, my_pair + static_cast<int>(pairs_before(k, keys)), {}};
     const int blocks = (n + kBlock - 1) / kBlock;
     const int at = blocks > 0 ? atomicAdd(&slots[most - blocks], blocks) : 0;
-    for (int b = 0; b < blocks; ++b) tasks[at + b] = {cu[i], n, b, my_tile, my_pair, {}};
+    for (int b = 0; b < blocks; ++b)
+      tasks[at + b] = {cu[i], n, b, my_tile, my_pair, from >= 0 ? cu[from] : 0, keys, followers};
     tile += scan[0][N - 1], pair += scan[1][N - 1];
     __syncthreads();
   }
@@ -167,6 +185,8 @@ __device__ __forceinline__ void multiply_tiles(float (&d)[32], uint64_t a, uint6
   end_group();
 }
 
+// kShared: documents may go on from others.
+template <bool kShared>
 __global__ void __launch_bounds__(kThreads, 1)
     key_blocks(const __grid_constant__ TilesArgs a, const __grid_constant__ CUtensorMap q_map,
                const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap v_map,
@@ -178,6 +198,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int group = threadIdx.x / 128, kv = a.first_kv + static_cast<int>(blockIdx.x) % a.kv_count;
   const Task task = a.tasks[blockIdx.x / a.kv_count];
   const int per_kv = a.heads / a.kv_heads, tiles = (task.length + kTile - 1) / kTile, first = task.block * 2;
+  const int followers = kShared ? task.followers : 0, own_keys = kShared ? task.keys : 0;
   if (threadIdx.x == 0) {
     for (int i = 0; i < kKeyStages; ++i) s.full[i].init(1), s.empty[i].init(kReaders);
     s.keys.init(1);
@@ -197,8 +218,13 @@ __global__ void __launch_bounds__(kThreads, 1)
       }
     const uint64_t policy = read_once();
     for (int h = kv * per_kv; h < (kv + 1) * per_kv; ++h)
-      for (int m = first; m < tiles; ++m, turn.advance()) {
-        const int i = turn.slot, row = task.begin + m * kTile;
+      for (int m = first; m < tiles + followers; ++m, turn.advance()) {
+        const int i = turn.slot;
+        int row = task.begin + m * kTile;
+        if (kShared && m >= tiles) {
+          const Tile& other = a.table[task.tile + m];
+          row = other.begin + other.index * kTile;
+        }
         s.empty[i].wait(turn.parity ^ 1);
         s.full[i].arrive_and_expect(2 * kTileBytes + kTile * static_cast<int>(sizeof(Stats)));
         for (int half = 0; half < 2; ++half) {
@@ -213,7 +239,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   take_registers<240>();
   const int w = group - 1, lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
   const int key_tile = first + w, key_row = warp * 16 + lane / 4;  // and the row 8 below
-  const int of_head = max(tiles - key_tile, 0), total = per_kv * of_head;
+  const int of_head = key_tile < tiles ? tiles - key_tile + followers : 0, total = per_kv * of_head;
   // The first tile of queries sees the first warpgroup's keys alone.
   auto pass_over = [&] {
     s.full[turn.slot].wait(turn.parity);
@@ -221,7 +247,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     turn.advance();
   };
   if (total == 0) {
-    for (int h = 0; h < per_kv; ++h) pass_over();
+    for (int h = 0; h < per_kv * (1 + followers); ++h) pass_over();
     return;
   }
   const uint64_t k = across(shared_address(s.k) + w * kHalf), v = across(shared_address(s.v) + w * kHalf);
@@ -237,11 +263,11 @@ __global__ void __launch_bounds__(kThreads, 1)
   // A row of ds takes 128 bytes: queries 8j + 2c + e stand at 32·(j/4) + 8c + 2·(j%4) + e, so that a thread writes 16.
   const int chunk = lane % 4, turned = lane / 4;
   const int piece0 = (chunk ^ turned) * 16, piece1 = ((chunk + 4) ^ turned) * 16;
-  unsigned char* to = a.ds +
-                      ((kv - a.first_kv) * per_kv * a.pairs + task.pair + key_tile +
-                       static_cast<int64_t>(key_tile) * (key_tile + 1) / 2) *
-                          kScoreBytes +
-                      key_row * 128;
+  unsigned char* to =
+      a.ds +
+      ((kv - a.first_kv) * per_kv * a.pairs + task.pair + own_keys + key_tile + pairs_before(key_tile, own_keys)) *
+          kScoreBytes +
+      key_row * 128;
   s.keys.wait(0);
   if (w == 1) pass_over();
   s.full[turn.slot].wait(turn.parity);
@@ -267,6 +293,13 @@ __global__ void __launch_bounds__(kThreads, 1)
         for (int e = 0; e < 4; ++e)
           if (key_row + e / 2 * 8 > j * 8 + chunk * 2 + e % 2) p[j * 4 + e] = 0;
     }
+    if (kShared && m >= tiles) {  // other documents' queries: of the last tile of keys they see the rows that are there
+#pragma unroll
+      for (int j = 0; j < 8; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          if (key_tile * kTile + key_row + e / 2 * 8 >= task.length) p[j * 4 + e] = 0;
+    }
     uint32_t left[4][4];
 #pragma unroll
     for (int c = 0; c < 4; ++c)
@@ -290,15 +323,26 @@ __global__ void __launch_bounds__(kThreads, 1)
     __stcs(reinterpret_cast<uint4*>(to + piece1), make_uint4(grad[2][0], grad[2][2], grad[3][0], grad[3][2]));
     __stcs(reinterpret_cast<uint4*>(to + 1024 + piece0), make_uint4(grad[0][1], grad[0][3], grad[1][1], grad[1][3]));
     __stcs(reinterpret_cast<uint4*>(to + 1024 + piece1), make_uint4(grad[2][1], grad[2][3], grad[3][1], grad[3][3]));
-    to += static_cast<int64_t>(m + 1) * kScoreBytes;
+    if (!kShared || m + 1 < tiles)
+      to += static_cast<int64_t>(m + 1 + own_keys) * kScoreBytes;
+    else if (m + 1 < tiles + followers)  // from the pair with this tile to that with the next one
+      to += static_cast<int64_t>(a.table[task.tile + m + 1].pair - a.table[task.tile + m].pair -
+                                 (m + 1 == tiles ? own_keys : 0)) *
+            kScoreBytes;
     // The next scores are asked for before this dk: between them the matrix units have something to do. After the last
     // tile they are those of the same stage once more, which nobody reads.
     if (n + 1 < total) {
       turn.advance();
-      if (++m == tiles) {
+      if (++m == tiles + followers) {
         m = key_tile;
-        to += (a.pairs - static_cast<int64_t>(tiles) * (tiles + 1) / 2 + static_cast<int64_t>(m) * (m + 1) / 2) *
-              kScoreBytes;
+        if constexpr (kShared)
+          to += (a.pairs + task.pair + own_keys + pairs_before(m, own_keys) -
+                 (followers > 0 ? a.table[task.tile + tiles + followers - 1].pair
+                                : task.pair + own_keys + pairs_before(tiles - 1, own_keys))) *
+                kScoreBytes;
+        else
+          to += (a.pairs - static_cast<int64_t>(tiles) * (tiles + 1) / 2 + static_cast<int64_t>(m) * (m + 1) / 2) *
+                kScoreBytes;
         if (w == 1) pass_over();
       }
       s.full[turn.slot].wait(turn.parity);
@@ -342,7 +386,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int tiles = (task.length + kTile - 1) / kTile, blocks = (task.length + kBlock - 1) / kBlock;
   const int first = (blocks - 1 - task.block) * 2;  // the last queries have the most keys before them
   const bool second = first + 1 < tiles;
-  const int keys = first + 1 + second;
+  const int reach = task.keys + first, keys = reach + 1 + second;  // tiles of keys that the first tile's end sees; all
   if (threadIdx.x == 0) {
     for (int i = 0; i < Shared::kStages; ++i) s.full[i].init(1), s.empty[i].init(kReaders);
     gates_ready();
@@ -353,18 +397,18 @@ __global__ void __launch_bounds__(kThreads, 1)
     give_registers<24>();
     if (threadIdx.x != 0) return;
     const uint64_t policy = read_once();
-    const unsigned char* scores =
-        a.ds + (local * a.pairs + task.pair + static_cast<int64_t>(first) * (first + 1) / 2) * kScoreBytes;
+    const unsigned char* scores = a.ds + (local * a.pairs + task.pair + pairs_before(first, task.keys)) * kScoreBytes;
     for (int n = 0; n < keys; ++n, turn.advance()) {
       const int i = turn.slot;
       s.empty[i].wait(turn.parity ^ 1);
-      s.full[i].arrive_and_expect(kTileBytes + H * ((n <= first) + second) * kScoreBytes);
+      const int row = n < task.keys ? task.prefix + n * kTile : task.begin + (n - task.keys) * kTile;
+      s.full[i].arrive_and_expect(kTileBytes + H * ((n <= reach) + second) * kScoreBytes);
       for (int half = 0; half < 2; ++half)
-        copy_box(s.k[i] + half * kHalf, k_map, head / per_kv * kD + half * 64, task.begin + n * kTile, &s.full[i]);
+        copy_box(s.k[i] + half * kHalf, k_map, head / per_kv * kD + half * 64, row, &s.full[i]);
       for (int h = 0; h < H; ++h) {
         const unsigned char* from = scores + (h * a.pairs + n) * kScoreBytes;
-        if (n <= first) copy_to_shared(s.ds[i][h][0], from, kScoreBytes, &s.full[i], policy);
-        if (second) copy_to_shared(s.ds[i][h][1], from + (first + 1) * kScoreBytes, kScoreBytes, &s.full[i], policy);
+        if (n <= reach) copy_to_shared(s.ds[i][h][0], from, kScoreBytes, &s.full[i], policy);
+        if (second) copy_to_shared(s.ds[i][h][1], from + (reach + 1) * kScoreBytes, kScoreBytes, &s.full[i], policy);
       }
     }
     return;
@@ -380,7 +424,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   for (int n = 0; n < keys; ++n, turn.advance()) {
     const int i = turn.slot;
     s.full[i].wait(turn.parity);
-    if (n <= m && m < tiles) {
+    if (n <= task.keys + m && m < tiles) {
       const uint64_t k = down(shared_address(s.k[i]), kHalf);
       begin_products();
 #pragma unroll
@@ -419,9 +463,9 @@ bool even(const ConstMat& m) { return m.type == DType::kBF16 && even_rows(m); }
 
 struct Counts {
   int64_t blocks = 0, tiles = 0, pairs = 0;
-  void add(int64_t length) {
+  void add(int64_t length, int64_t keys) {
     const int64_t n = ceil_div(length, kTile);
-    blocks += ceil_div(length, kBlock), tiles += n, pairs += n * (n + 1) / 2;
+    blocks += ceil_div(length, kBlock), tiles += n, pairs += pairs_before(n, keys);
   }
 };
 int64_t rounded(int64_t bytes) { return ceil_div(bytes, 1024) * 1024; }
@@ -444,23 +488,39 @@ bool tiles_cover(const AttentionGrad& c) {
 size_t tiles_grad_scratch(const AttentionGrad& c) {
   const int64_t longest = c.longest > 0 ? c.longest : c.q.rows;
   Counts dense, most;
-  for (int64_t t = 0; t < c.q.rows; t += longest) dense.add(std::min(longest, c.q.rows - t));
+  for (int64_t t = 0; t < c.q.rows; t += longest) dense.add(std::min(longest, c.q.rows - t), 0);
   most.blocks = most.tiles = c.q.rows;
   const int64_t per_kv = c.heads / c.kv_heads;
   return static_cast<size_t>(table_bytes(most, c.heads) +
                              std::max(dense.pairs * c.heads, c.q.rows * per_kv) * kScoreBytes);
 }
 
+namespace {
+
+struct Extent {
+  Counts n;
+  int64_t longest = 0, tables = 0, at_once = 0;  // at_once: key heads whose scores fit
+};
+// Whatever goes on from another goes on from no more than the longest: what it is lies on the device.
+Extent extent_of(const AttentionGrad& c, size_t bytes) {
+  Extent e;
+  const auto length = [&](int64_t i) { return c.host_cu_seqlens[i + 1] - c.host_cu_seqlens[i]; };
+  for (int64_t i = 0; i < c.documents; ++i) e.longest = std::max<int64_t>(e.longest, length(i));
+  for (int64_t i = 0; i < c.documents; ++i) e.n.add(length(i), c.prefix != nullptr ? ceil_div(e.longest, kTile) : 0);
+  e.tables = table_bytes(e.n, c.heads);
+  const int64_t of_kv = e.n.pairs * (c.heads / c.kv_heads) * kScoreBytes;
+  e.at_once = std::min(c.kv_heads, (static_cast<int64_t>(bytes) - e.tables) / of_kv);
+  return e;
+}
+
+}  // namespace
+
+bool tiles_fit(const AttentionGrad& c, size_t bytes) { return c.q.rows == 0 || extent_of(c, bytes).at_once > 0; }
+
 void tiles_grad(Stream stream, const AttentionGrad& c, const StatsLayout& layout, void* scratch, size_t bytes) {
   if (c.q.rows == 0) return;
-  Counts n;
-  int64_t longest = 0;
-  for (int64_t i = 0; i < c.documents; ++i) {
-    n.add(c.host_cu_seqlens[i + 1] - c.host_cu_seqlens[i]);
-    longest = std::max<int64_t>(longest, c.host_cu_seqlens[i + 1] - c.host_cu_seqlens[i]);
-  }
-  const int64_t per_kv = c.heads / c.kv_heads, tables = table_bytes(n, c.heads), of_kv = n.pairs * per_kv * kScoreBytes;
-  const int64_t at_once = std::min(c.kv_heads, (static_cast<int64_t>(bytes) - tables) / of_kv);
+  const auto [n, longest, tables, at_once] = extent_of(c, bytes);
+  const int64_t per_kv = c.heads / c.kv_heads;
   require(at_once > 0, "attention's gradient was planned with less memory than these documents need");
   auto* tasks = static_cast<Task*>(scratch);
   auto* tiles =
@@ -469,7 +529,7 @@ void tiles_grad(Stream stream, const AttentionGrad& c, const StatsLayout& layout
       reinterpret_cast<Stats*>(reinterpret_cast<char*>(tiles) + rounded(n.tiles * static_cast<int64_t>(sizeof(Tile))));
   const bool few = c.documents <= 32;
   const auto list = few ? make_tasks<32> : make_tasks<1024>;
-  list<<<1, few ? 32 : 1024, 0, stream>>>(c.cu_seqlens, static_cast<int>(c.documents),
+  list<<<1, few ? 32 : 1024, 0, stream>>>(c.cu_seqlens, c.prefix, static_cast<int>(c.documents),
                                           static_cast<int>(ceil_div(longest, kBlock)), tasks, tiles);
   const StatsArgs of_stats{
       tiles, static_cast<const bf16*>(c.out.p), static_cast<const bf16*>(c.dout.p), c.lse, stats, c.out.ld, c.dout.ld,
@@ -477,14 +537,15 @@ void tiles_grad(Stream stream, const AttentionGrad& c, const StatsLayout& layout
   launch_dependent(make_stats, dim3(static_cast<unsigned>(n.tiles), static_cast<unsigned>(c.heads)), dim3(256), 0,
                    stream, of_stats);
   TilesArgs a{};
-  a.tasks = tasks, a.stats = stats, a.ds = static_cast<unsigned char*>(scratch) + tables;
+  a.tasks = tasks, a.table = tiles, a.stats = stats, a.ds = static_cast<unsigned char*>(scratch) + tables;
   a.dq = static_cast<bf16*>(c.dq.p), a.dk = static_cast<bf16*>(c.dk.p), a.dv = static_cast<bf16*>(c.dv.p);
   a.lddq = c.dq.ld, a.lddk = c.dk.ld, a.lddv = c.dv.ld, a.tiles = n.tiles, a.pairs = n.pairs;
   a.heads = static_cast<int>(c.heads), a.kv_heads = static_cast<int>(c.kv_heads), a.scale = c.scale;
   const bool two = per_kv % 2 == 0;
   const auto queries = two ? query_blocks<2> : query_blocks<1>;
   const size_t query_bytes = two ? sizeof(QueryShared<2>) : sizeof(QueryShared<1>);
-  for (const auto& [kernel, shared] : {std::pair{reinterpret_cast<const void*>(key_blocks), sizeof(KeyShared)},
+  const auto keys = c.prefix != nullptr ? key_blocks<true> : key_blocks<false>;
+  for (const auto& [kernel, shared] : {std::pair{reinterpret_cast<const void*>(keys), sizeof(KeyShared)},
                                        {reinterpret_cast<const void*>(queries), query_bytes}})
     require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)) ==
                 cudaSuccess,
@@ -493,7 +554,7 @@ void tiles_grad(Stream stream, const AttentionGrad& c, const StatsLayout& layout
                     dout = boxes_of(c.dout, 64, kTile);
   for (int64_t first = 0; first < c.kv_heads; first += at_once) {
     a.first_kv = static_cast<int>(first), a.kv_count = static_cast<int>(std::min(at_once, c.kv_heads - first));
-    launch_dependent(key_blocks, dim3(static_cast<unsigned>(n.blocks * a.kv_count)), dim3(kThreads), sizeof(KeyShared),
+    launch_dependent(keys, dim3(static_cast<unsigned>(n.blocks * a.kv_count)), dim3(kThreads), sizeof(KeyShared),
                      stream, a, q, k, v, dout);
     launch_dependent(queries, dim3(static_cast<unsigned>(n.blocks * a.kv_count * per_kv / (two ? 2 : 1))),
                      dim3(kThreads), query_bytes, stream, a, k);

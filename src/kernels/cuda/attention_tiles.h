@@ -17,6 +17,9 @@ inline constexpr int64_t kTilesHead = 128;  // the head dimension it is for
 bool tiles_cover(const AttentionGrad&);
 // For documents of the given length; what is more is taken in parts.
 size_t tiles_grad_scratch(const AttentionGrad&);
+// Whether these documents' own tables and the scores of a key head fit into what was planned: very many short ones that
+// go on from a long one may not.
+bool tiles_fit(const AttentionGrad&, size_t bytes);
 void tiles_grad(Stream, const AttentionGrad&, const StatsLayout&, void* scratch, size_t bytes);
 
 }  // namespace mxt::kernels::cuda

@@ -84,8 +84,9 @@ class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawe
     return own == gemm_algorithm(c, kAuto) ? kAuto : own;
   }
   // cudnn_tiles: cuDNN's forward pass and our own gradient. What a call is computed by: cuDNN has no fp32, no head
-  // sizes above 128 or not a multiple of 8, and other random numbers for dropout; our gradient of its forward pass is
-  // for heads of 128 without a window, cuDNN's for the rest; `flash` takes bf16 of 64 and 128; `plain` takes all.
+  // sizes above 128 or not a multiple of 8, other random numbers for dropout and no documents that go on from others;
+  // our gradient of its forward pass is for heads of 128 without a window, cuDNN's for the rest; `flash` takes bf16 of
+  // 64 and 128; `plain` takes all.
   std::vector<std::string> attention_algorithms() const override { return {"cudnn_tiles", "plain", "flash", "cudnn"}; }
   int same_attention(const Attention& c, int algo) const override {
     return algo == kCudnn && (c.head_dim != kTilesHead || c.window > 0) ? kTiles : algo;
@@ -93,11 +94,13 @@ class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawe
   static int algorithm_of(const Attention& c) { return general_algorithm(c); }
   static int algorithm_of(const AttentionGrad& c) {
     const int general = general_algorithm(c);
+    if (general == kFlash && c.prefix != nullptr && tiles_cover(c)) return kTiles;
     return general == kCudnn && c.algo == kTiles && tiles_cover(c) ? kTiles : general;
   }
   template <typename A>
   static int general_algorithm(const A& c) {
-    if ((c.algo == kTiles || c.algo == kCudnn) && CudnnAttention::covers(c) && !(c.dropout > 0)) return kCudnn;
+    if ((c.algo == kTiles || c.algo == kCudnn) && c.prefix == nullptr && CudnnAttention::covers(c) && !(c.dropout > 0))
+      return kCudnn;
     return c.algo != kPlain && flash_covers(c) ? kFlash : kPlain;
   }
 
@@ -183,7 +186,10 @@ class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawe
     MXT_ASSERT(scratch_bytes_ >= attention_grad_scratch(c));
     switch (algorithm) {
       case kTiles:
-        return tiles_grad(s_, c, CudnnAttention::stats_layout(c), scratch_, scratch_bytes_);
+        if (c.prefix == nullptr) return tiles_grad(s_, c, CudnnAttention::stats_layout(c), scratch_, scratch_bytes_);
+        if (tiles_fit(c, scratch_bytes_))  // after flash's forward pass
+          return tiles_grad(s_, c, {0, 1, c.q.rows, 1}, scratch_, scratch_bytes_);
+        return flash_attention_grad(s_, c, scratch_);
       case kFlash:
         return flash_attention_grad(s_, c, scratch_);
       default:
@@ -318,7 +324,7 @@ class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawe
       case kCudnn:
         return attention_.scratch(c);
       case kTiles:
-        return tiles_grad_scratch(c);
+        return std::max(tiles_grad_scratch(c), c.prefix != nullptr ? flash_attention_grad_scratch(c) : 0);
       case kFlash:
         return flash_attention_grad_scratch(c);
       default:

@@ -16,7 +16,7 @@ struct PlainArgs {
   void *o, *dq, *dk, *dv;
   int64_t ldq, ldk, ldv, ldo, lddo, lddq, lddk, lddv;
   float *lse, *delta;
-  const int32_t* cu;
+  const int32_t *cu, *prefix;
   int64_t documents, tokens, window;
   bool causal;
   int heads, kv_heads, d;
@@ -24,13 +24,13 @@ struct PlainArgs {
   AttentionDrop drop;
 };
 
-// The keys that query t sees.
-struct Span {
-  int64_t first, end;
-};
-__device__ __forceinline__ Span seen(const PlainArgs& a, int64_t t) {
-  const int64_t document = document_of(a.cu, a.documents, t), first = a.cu[document], windowed = t - a.window + 1;
-  return {a.window > 0 && windowed > first ? windowed : first, a.causal ? t + 1 : a.cu[document + 1]};
+// Calls f with each key that query t sees, in the order of their positions.
+template <typename F>
+__device__ __forceinline__ void for_each_key(const PlainArgs& a, int64_t t, F f) {
+  const Seen seen = seen_by(a.cu, a.prefix, a.documents, a.window, t);
+  for (int64_t s = seen.prefix; s < seen.prefix_end; ++s) f(s);
+  const int64_t end = a.causal ? t + 1 : a.cu[document_of(a.cu, a.documents, t) + 1];
+  for (int64_t s = seen.first; s < end; ++s) f(s);
 }
 
 // The factor of a weight.
@@ -77,15 +77,14 @@ __global__ void __launch_bounds__(kThreads) plain_forward(PlainArgs a) {
   if (job >= a.tokens * a.heads) return;
   const int64_t t = job / a.heads;
   const int h = static_cast<int>(job % a.heads), kvh = h / (a.heads / a.kv_heads);
-  const Span keys = seen(a, t);
   float q[kPerLane], x[kPerLane], v[kPerLane];
   read<T>(a.q, t * a.ldq + h * a.d, a.d, lane, q);
   Running r;
-  for (int64_t s = keys.first; s < keys.end; ++s) {
+  for_each_key(a, t, [&](int64_t s) {
     read<T>(a.k, s * a.ldk + kvh * a.d, a.d, lane, x);
     read<T>(a.v, s * a.ldv + kvh * a.d, a.d, lane, v);
     r.take(dot(q, x) * a.scale, v, kept(a.drop, h, t, s));
-  }
+  });
   write<T>(a.o, t * a.ldo + h * a.d, a.d, lane, r.out, 1.0f / r.sum);
   if (a.lse != nullptr && lane == 0) a.lse[h * a.tokens + t] = r.top + logf(r.sum);
 }
@@ -98,21 +97,20 @@ __global__ void __launch_bounds__(kThreads) plain_dq(PlainArgs a) {
   if (job >= a.tokens * a.heads) return;
   const int64_t t = job / a.heads;
   const int h = static_cast<int>(job % a.heads), kvh = h / (a.heads / a.kv_heads);
-  const Span keys = seen(a, t);
   float q[kPerLane], x[kPerLane], dout[kPerLane], dq[kPerLane] = {};
   read<T>(a.q, t * a.ldq + h * a.d, a.d, lane, q);
   read<T>(a.dout, t * a.lddo + h * a.d, a.d, lane, dout);
   read<T>(a.out, t * a.ldo + h * a.d, a.d, lane, x);
   const float delta = dot(dout, x), lse = a.lse[h * a.tokens + t];
   if (lane == 0) a.delta[h * a.tokens + t] = delta;
-  for (int64_t s = keys.first; s < keys.end; ++s) {
+  for_each_key(a, t, [&](int64_t s) {
     read<T>(a.v, s * a.ldv + kvh * a.d, a.d, lane, x);
     const float dp = dot(dout, x) * kept(a.drop, h, t, s);
     read<T>(a.k, s * a.ldk + kvh * a.d, a.d, lane, x);
     const float ds = expf(dot(q, x) * a.scale - lse) * (dp - delta) * a.scale;
 #pragma unroll
     for (int j = 0; j < kPerLane; ++j) dq[j] += ds * x[j];
-  }
+  });
   write<T>(a.dq, t * a.lddq + h * a.d, a.d, lane, dq, 1.0f);
 }
 
@@ -124,13 +122,16 @@ __global__ void __launch_bounds__(kThreads) plain_dkv(PlainArgs a) {
   const int64_t s = job / a.kv_heads;
   const int kvh = static_cast<int>(job % a.kv_heads);
   const int64_t document = document_of(a.cu, a.documents, s), first = a.causal ? s : a.cu[document];
-  int64_t end = a.cu[document + 1];
-  if (a.window > 0 && s + a.window < end) end = s + a.window;
+  const int64_t end = end_with_followers(a.cu, a.prefix, a.documents, document);
   float k[kPerLane], v[kPerLane], q[kPerLane], dout[kPerLane], dk[kPerLane] = {}, dv[kPerLane] = {};
   read<T>(a.k, s * a.ldk + kvh * a.d, a.d, lane, k);
   read<T>(a.v, s * a.ldv + kvh * a.d, a.d, lane, v);
   for (int h = kvh * group; h < (kvh + 1) * group; ++h)
     for (int64_t t = first; t < end; ++t) {
+      if (a.window > 0 && t >= s + a.window) {
+        if (end == a.cu[document + 1]) break;
+        if (!seen_by(a.cu, a.prefix, a.documents, a.window, t).at(s)) continue;
+      }
       read<T>(a.q, t * a.ldq + h * a.d, a.d, lane, q);
       read<T>(a.dout, t * a.lddo + h * a.d, a.d, lane, dout);
       const float p = expf(dot(q, k) * a.scale - a.lse[h * a.tokens + t]);
@@ -161,7 +162,7 @@ PlainArgs arguments(const A& c) {
   PlainArgs a{};
   a.q = c.q.p, a.k = c.k.p, a.v = c.v.p;
   a.ldq = c.q.ld, a.ldk = c.k.ld, a.ldv = c.v.ld, a.ldo = c.out.ld;
-  a.cu = c.cu_seqlens;
+  a.cu = c.cu_seqlens, a.prefix = c.prefix;
   a.documents = c.documents, a.tokens = c.q.rows, a.window = c.window;
   a.heads = static_cast<int>(c.heads), a.kv_heads = static_cast<int>(c.kv_heads), a.d = static_cast<int>(c.head_dim);
   a.scale = c.scale;

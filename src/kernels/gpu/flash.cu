@@ -1,9 +1,12 @@
 // Flash attention (Dao 2023) on the matrix units of both vendors: scores of a tile of queries against tiles of keys,
-// never stored. A tile of queries is 64 rows of the batch, whatever documents lie in it: each row knows the first key
-// that it sees, so packed documents need no tables. Backward: one kernel for dq over tiles of keys, one for dk and dv
-// over tiles of queries; scores are made twice, every sum has one owner and one order.
+// never stored. A tile of queries is 64 rows of the batch, whatever documents lie in it: each row knows the keys that
+// it sees, so packed documents need no tables. Backward: one kernel for dq over tiles of keys, one for dk and dv over
+// tiles of queries; scores are made twice, every sum has one owner and one order.
 #include "kernels/gpu/flash.cuh"
 
+#if !defined(__HIP__)
+#include "kernels/gpu/async_copy.cuh"
+#endif
 #include "kernels/gpu/documents.cuh"
 #include "kernels/gpu/launch.h"
 #include "kernels/gpu/random.cuh"
@@ -19,18 +22,48 @@ struct FlashArgs {
   const bf16 *q, *k, *v, *out, *dout;
   bf16 *o, *dq, *dk, *dv;
   int64_t ldq, ldk, ldv, ldo, lddo, lddq, lddk, lddv;
-  float *lse, *delta;    // [heads, tokens]
-  const int32_t* first;  // [tokens]: the first key that a token sees (backward)
-  const int32_t* cu;
+  float *lse, *delta;  // [heads, tokens]
+  const Seen* seen;    // [tokens] (backward)
+  const int32_t *cu, *prefix;
   int64_t documents, tokens, window;
   int heads, kv_heads;
   float scale;
   AttentionDrop drop;
 };
 
-__device__ __forceinline__ int32_t first_seen(const FlashArgs& a, int64_t t) {
-  const int64_t begin = a.cu[document_of(a.cu, a.documents, t)], windowed = t - a.window + 1;
-  return static_cast<int32_t>(a.window > 0 && windowed > begin ? windowed : begin);
+__device__ __forceinline__ Seen keys_of(const FlashArgs& a, int64_t t) {
+  return seen_by(a.cu, a.prefix, a.documents, a.window, t);
+}
+
+// The tiles of keys that `kOwn` rows see: those from `low` on, without what lies between `prefix_end` and `own`.
+struct Reach {
+  int64_t low, prefix_end, own;
+  int64_t all_own, all_prefix, all_prefix_end;  // from where on, up to themselves, and in which range all rows see
+  // Every row from `row` on sees each of `Width` keys.
+  template <int Width>
+  __device__ __forceinline__ bool whole(int64_t key, int64_t row) const {
+    return (key >= all_own && key + Width - 1 <= row) || (key >= all_prefix && key + Width <= all_prefix_end);
+  }
+  // The tile of `Width` keys after the one at `key`.
+  template <int Width>
+  __device__ __forceinline__ int64_t after(int64_t key) const {
+    const int64_t next = key + Width, first = own / Width * Width;
+    return next >= prefix_end && next < first ? first : next;
+  }
+};
+// Neither `first` nor the begin of a prefix falls from a row to the next.
+__device__ __forceinline__ Reach reach_of(const FlashArgs& a, const Seen* seen, int64_t rows) {
+  Reach r{seen[0].first, 0, seen[0].first, seen[rows - 1].first, 0, 0};
+  if (a.prefix == nullptr) return r;
+  r.all_prefix_end = a.tokens;
+  for (int64_t i = 0; i < rows; ++i) {
+    const Seen x = seen[i];
+    if (x.lowest() < r.low) r.low = x.lowest();
+    if (x.prefix < x.prefix_end && x.prefix_end > r.prefix_end) r.prefix_end = x.prefix_end;
+    if (x.prefix > r.all_prefix) r.all_prefix = x.prefix;
+    if (x.prefix_end < r.all_prefix_end) r.all_prefix_end = x.prefix_end;
+  }
+  return r;
 }
 
 // `Rows` rows of D columns from row `row` on into shared memory; zeros past the end.
@@ -46,6 +79,30 @@ __device__ __forceinline__ void load_tile(uint16_t* to, const bf16* from, int64_
     *reinterpret_cast<uint4*>(to + r * leading(D) + c * 8) = x;
   }
 }
+
+// The same without waiting, where the device can: a tile is on its way while another is read.
+#if defined(__HIP__)
+constexpr int kStages = 1;
+template <int Rows, int D>
+__device__ __forceinline__ void ask_for_tile(uint16_t* to, const bf16* from, int64_t ld, int64_t row, int64_t tokens) {
+  load_tile<Rows, D>(to, from, ld, row, tokens);
+}
+__device__ __forceinline__ void copies_end() {}
+template <int kLeft>
+__device__ __forceinline__ void copies_wait() {}
+#else
+constexpr int kStages = 2;
+template <int Rows, int D>
+__device__ __forceinline__ void ask_for_tile(uint16_t* to, const bf16* from, int64_t ld, int64_t row, int64_t tokens) {
+  constexpr int kChunks = D / 8;
+#pragma unroll
+  for (int turn = 0; turn < Rows * kChunks / kFlashThreads; ++turn) {
+    const int i = turn * kFlashThreads + static_cast<int>(threadIdx.x), r = i / kChunks, c = i % kChunks;
+    const bool there = row + r < tokens;
+    copy_16(to + r * leading(D) + c * 8, from + (there ? row + r : 0) * ld + c * 8, there);
+  }
+}
+#endif
 
 // Accumulators of a warp's 16 rows × D to memory, in bf16.
 template <int D>
@@ -70,13 +127,14 @@ template <int D>
 __global__ void __launch_bounds__(kFlashThreads) flash_forward(const FlashArgs a) {
   extern __shared__ __align__(16) unsigned char space[];
   auto* q = reinterpret_cast<uint16_t*>(space);
-  uint16_t *k = q + kOwn * leading(D), *v = k + kKeys * leading(D);
-  __shared__ int32_t first[kOwn];
+  uint16_t* tiles = q + kOwn * leading(D);
+  constexpr int kTile = kKeys * leading(D);  // a stage: keys, then values
+  __shared__ Seen seen[kOwn];
   __shared__ __align__(16) uint16_t turn[kWarps][kTurn];
   const int warp = threadIdx.x / kWarp, h = blockIdx.y, kvh = h / (a.heads / a.kv_heads);
   const int64_t row = static_cast<int64_t>(gridDim.x - 1 - blockIdx.x) * kOwn;  // the longest first
   for (int i = threadIdx.x; i < kOwn; i += kFlashThreads)
-    first[i] = first_seen(a, row + i < a.tokens ? row + i : a.tokens - 1);
+    seen[i] = keys_of(a, row + i < a.tokens ? row + i : a.tokens - 1);
   load_tile<kOwn, D>(q, a.q + h * D, a.ldq, row, a.tokens);
   __syncthreads();
   Fragment qs[D / 16];
@@ -87,10 +145,29 @@ __global__ void __launch_bounds__(kFlashThreads) flash_forward(const FlashArgs a
 #pragma unroll
   for (int r = 0; r < kRows; ++r) top[r] = -INFINITY, sum[r] = 0;
 
-  for (int64_t key = first[0] / kKeys * kKeys; key < last; key += kKeys) {
-    load_tile<kKeys, D>(k, a.k + kvh * D, a.ldk, key, a.tokens);
-    load_tile<kKeys, D>(v, a.v + kvh * D, a.ldv, key, a.tokens);
+  const Reach reach = reach_of(a, seen, kOwn);
+  Seen mine_sees[kRows];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) mine_sees[r] = seen[warp * 16 + row_of(r)];
+  const auto ask = [&](int stage, int64_t key) {
+    ask_for_tile<kKeys, D>(tiles + stage * 2 * kTile, a.k + kvh * D, a.ldk, key, a.tokens);
+    ask_for_tile<kKeys, D>(tiles + stage * 2 * kTile + kTile, a.v + kvh * D, a.ldv, key, a.tokens);
+    copies_end();
+  };
+  int stage = 0;
+  int64_t key = reach.low / kKeys * kKeys;
+  ask(stage, key);
+  while (key < last) {
+    const int64_t next = reach.after<kKeys>(key);
+    if (kStages > 1 && next < last) {
+      ask(stage ^ 1, next);
+      copies_wait<1>();
+    } else {
+      copies_wait<0>();
+    }
     __syncthreads();
+    const uint16_t *k = tiles + stage * 2 * kTile, *v = k + kTile;
+    const bool whole = reach.whole<kKeys>(key, row);
     float s[kKeys / 16][kElements] = {};
 #pragma unroll
     for (int i = 0; i < D / 16; ++i)
@@ -104,10 +181,11 @@ __global__ void __launch_bounds__(kFlashThreads) flash_forward(const FlashArgs a
     for (int n = 0; n < kKeys / 16; ++n)
 #pragma unroll
       for (int e = 0; e < kElements; ++e) {
-        const int64_t at = key + n * 16 + column_of(e);
-        const int r = row_of(slot_of(e));
-        s[n][e] = at <= mine + r && at >= first[warp * 16 + r] ? s[n][e] * (a.scale * kLog2E) : -INFINITY;
-        now[slot_of(e)] = fmaxf(now[slot_of(e)], s[n][e]);
+        const auto at = static_cast<int32_t>(key) + n * 16 + column_of(e);
+        const int r = slot_of(e);
+        const bool sees = whole || (at <= static_cast<int32_t>(mine) + row_of(r) && mine_sees[r].at(at));
+        s[n][e] = sees ? s[n][e] * (a.scale * kLog2E) : -INFINITY;
+        now[r] = fmaxf(now[r], s[n][e]);
       }
     float shift[kRows];
 #pragma unroll
@@ -147,6 +225,11 @@ __global__ void __launch_bounds__(kFlashThreads) flash_forward(const FlashArgs a
         multiply(out[n], p, load_right_turned(v + i * 16 * leading(D) + n * 16, leading(D)));
     }
     __syncthreads();
+    if (kStages > 1)
+      stage ^= 1;
+    else if (next < last)
+      ask(stage, next);
+    key = next;
   }
   float factor[kRows];
 #pragma unroll
@@ -159,9 +242,9 @@ __global__ void __launch_bounds__(kFlashThreads) flash_forward(const FlashArgs a
   store_rows<D>(a.o + h * D, a.ldo, mine, a.tokens, out, factor);
 }
 
-// delta = Σ dout·out of every head and token, one warp each, and the first key that a token sees.
+// delta = Σ dout·out of every head and token, one warp each, and what a token sees.
 template <int D>
-__global__ void __launch_bounds__(256) flash_delta(const FlashArgs a, int32_t* first) {
+__global__ void __launch_bounds__(256) flash_delta(const FlashArgs a, Seen* seen) {
   const int64_t job = static_cast<int64_t>(blockIdx.x) * (256 / kWarp) + threadIdx.x / kWarp;
   const int lane = threadIdx.x % kWarp;
   if (job >= a.tokens * a.heads) return;
@@ -172,7 +255,7 @@ __global__ void __launch_bounds__(256) flash_delta(const FlashArgs a, int32_t* f
   sum = warp_sum(sum);
   if (lane != 0) return;
   a.delta[h * a.tokens + t] = sum;
-  if (h == 0) first[t] = first_seen(a, t);
+  if (h == 0) seen[t] = keys_of(a, t);
 }
 
 template <int D>
@@ -198,16 +281,17 @@ __global__ void __launch_bounds__(kFlashThreads) flash_dq(const FlashArgs a) {
     }
   }
   float lse[kRows], delta[kRows], one[kRows];
-  int32_t first[kRows];
+  Seen seen[kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     const int64_t t = mine + row_of(r) < a.tokens ? mine + row_of(r) : a.tokens - 1;
-    lse[r] = a.lse[h * a.tokens + t] * kLog2E, delta[r] = a.delta[h * a.tokens + t], first[r] = a.first[t],
+    lse[r] = a.lse[h * a.tokens + t] * kLog2E, delta[r] = a.delta[h * a.tokens + t], seen[r] = a.seen[t],
     one[r] = a.scale;
   }
   const int64_t last = row + kOwn < a.tokens ? row + kOwn : a.tokens;
   float dq[D / 16][kElements] = {};
-  for (int64_t key = a.first[row] / kOther * kOther; key < last; key += kOther) {
+  const Reach reach = reach_of(a, a.seen + row, last - row);
+  for (int64_t key = reach.low / kOther * kOther; key < last; key = reach.after<kOther>(key)) {
     __syncthreads();
     load_tile<kOther, D>(k, a.k + kvh * D, a.ldk, key, a.tokens);
     load_tile<kOther, D>(v, a.v + kvh * D, a.ldv, key, a.tokens);
@@ -229,8 +313,9 @@ __global__ void __launch_bounds__(kFlashThreads) flash_dq(const FlashArgs a) {
         const int64_t at = key + n * 16 + column_of(e);
         const int r = slot_of(e);
         const float d = a.drop.threshold > 0 ? (kept[e] ? dp[n][e] * a.drop.scale : 0.0f) : dp[n][e];
-        const bool seen = at <= mine + row_of(r) && at >= first[r];
-        s[n][e] = seen ? exp2f(s[n][e] * (a.scale * kLog2E) - lse[r]) * (d - delta[r]) : 0.0f;
+        s[n][e] = at <= mine + row_of(r) && seen[r].at(at)
+                      ? exp2f(s[n][e] * (a.scale * kLog2E) - lse[r]) * (d - delta[r])
+                      : 0.0f;
       }
       const Fragment f = as_left(s[n], turn[warp]);
 #pragma unroll
@@ -248,15 +333,22 @@ __global__ void __launch_bounds__(kFlashThreads) flash_dkv(const FlashArgs a) {
   auto* k = reinterpret_cast<uint16_t*>(space);
   uint16_t *v = k + kOwn * leading(D), *q = v + kOwn * leading(D), *d = q + kOther * leading(D);
   __shared__ float lse[kOther], delta[kOther];
-  __shared__ int32_t first[kOther];
+  __shared__ Seen seen[kOther];
   __shared__ __align__(16) uint16_t turn[kWarps][kTurn];
   const int warp = threadIdx.x / kWarp, kvh = blockIdx.y, group = a.heads / a.kv_heads;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kOwn, mine = row + warp * 16;
   load_tile<kOwn, D>(k, a.k + kvh * D, a.ldk, row, a.tokens);
   load_tile<kOwn, D>(v, a.v + kvh * D, a.ldv, row, a.tokens);
   const int64_t last_key = (row + kOwn < a.tokens ? row + kOwn : a.tokens) - 1;
-  int64_t end = a.cu[document_of(a.cu, a.documents, last_key) + 1];
+  // Queries that see any of these keys: of their document, and of those that go on from one of this tile.
+  const int64_t document = document_of(a.cu, a.documents, last_key);
+  int64_t end = a.cu[document + 1], followers = row;
   if (a.window > 0 && last_key + a.window < end) end = last_key + a.window;
+  if (a.prefix != nullptr) {
+    for (int64_t i = document_of(a.cu, a.documents, row); i <= document; ++i)
+      if (i + 1 < a.documents && a.prefix[i + 1] == i) followers = end_with_followers(a.cu, a.prefix, a.documents, i);
+    if (followers > end) end = followers;
+  }
   float dk[D / 16][kElements] = {}, dv[D / 16][kElements] = {};
   for (int h = kvh * group; h < (kvh + 1) * group; ++h)
     for (int64_t query = row; query < end; query += kOther) {
@@ -268,7 +360,7 @@ __global__ void __launch_bounds__(kFlashThreads) flash_dkv(const FlashArgs a) {
         const bool inside = t < a.tokens;
         lse[i] = inside ? a.lse[h * a.tokens + t] * kLog2E : 0.0f;
         delta[i] = inside ? a.delta[h * a.tokens + t] : 0.0f;
-        first[i] = inside ? a.first[t] : INT32_MAX;  // sees nothing
+        seen[i] = inside ? a.seen[t] : Seen{INT32_MAX, 0, 0};  // sees nothing
       }
       __syncthreads();
       float s[kOther / 16][kElements] = {}, dp[kOther / 16][kElements] = {};
@@ -290,8 +382,7 @@ __global__ void __launch_bounds__(kFlashThreads) flash_dkv(const FlashArgs a) {
         for (int e = 0; e < kElements; ++e) {
           const int c = n * 16 + column_of(e);
           const int64_t at = mine + row_of(slot_of(e)), t = query + c;
-          const bool seen = at <= t && at >= first[c];
-          const float p = seen ? exp2f(s[n][e] * (a.scale * kLog2E) - lse[c]) : 0.0f;
+          const float p = at <= t && seen[c].at(at) ? exp2f(s[n][e] * (a.scale * kLog2E) - lse[c]) : 0.0f;
           const float keep = a.drop.threshold == 0 ? 1.0f : kept[e] ? a.drop.scale : 0.0f;
           s[n][e] = p * keep;
           dp[n][e] = p * (dp[n][e] * keep - delta[c]);
@@ -319,7 +410,7 @@ FlashArgs arguments(const A& c) {
   auto in = [](const ConstMat& m) { return static_cast<const bf16*>(m.p); };
   a.q = in(c.q), a.k = in(c.k), a.v = in(c.v);
   a.ldq = c.q.ld, a.ldk = c.k.ld, a.ldv = c.v.ld, a.ldo = c.out.ld;
-  a.cu = c.cu_seqlens;
+  a.cu = c.cu_seqlens, a.prefix = c.prefix;
   a.documents = c.documents, a.tokens = c.q.rows, a.window = c.window;
   a.heads = static_cast<int>(c.heads), a.kv_heads = static_cast<int>(c.kv_heads);
   a.scale = c.scale;
@@ -334,13 +425,13 @@ template <typename K>
 void allow(K kernel, int bytes) {
 #if !defined(__HIP__)
   require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) == cudaSuccess,
-          "flash attention needs 53 KB of shared memory");
+          "flash attention needs 88 KB of shared memory");
 #endif
 }
 
 template <int D>
 void forward(Stream s, const FlashArgs& a) {
-  constexpr int kBytes = (kOwn + 2 * kKeys) * leading(D) * 2;
+  constexpr int kBytes = (kOwn + kStages * 2 * kKeys) * leading(D) * 2;
   allow(flash_forward<D>, kBytes);
   const dim3 grid(static_cast<unsigned>(ceil_div(a.tokens, kOwn)), static_cast<unsigned>(a.heads));
   flash_forward<D><<<grid, kFlashThreads, kBytes, s>>>(a);
@@ -348,10 +439,10 @@ void forward(Stream s, const FlashArgs& a) {
 }
 
 template <int D>
-void backward(Stream s, const FlashArgs& a, int32_t* first) {
+void backward(Stream s, const FlashArgs& a, Seen* seen) {
   constexpr int kQueryBytes = (kOwn + 2 * kOther) * leading(D) * 2, kKeyBytes = 2 * (kOwn + kOther) * leading(D) * 2;
   allow(flash_dq<D>, kQueryBytes), allow(flash_dkv<D>, kKeyBytes);
-  flash_delta<D><<<static_cast<unsigned>(ceil_div(a.tokens * a.heads, 256 / kWarp)), 256, 0, s>>>(a, first);
+  flash_delta<D><<<static_cast<unsigned>(ceil_div(a.tokens * a.heads, 256 / kWarp)), 256, 0, s>>>(a, seen);
   const auto tiles = static_cast<unsigned>(ceil_div(a.tokens, kOwn));
   flash_dq<D><<<dim3(tiles, static_cast<unsigned>(a.heads)), kFlashThreads, kQueryBytes, s>>>(a);
   flash_dkv<D><<<dim3(tiles, static_cast<unsigned>(a.kv_heads)), kFlashThreads, kKeyBytes, s>>>(a);
@@ -379,7 +470,7 @@ void flash_attention(Stream s, const Attention& c) {
 }
 
 size_t flash_attention_grad_scratch(const AttentionGrad& c) {
-  return static_cast<size_t>((c.heads + 1) * c.q.rows) * sizeof(float);
+  return static_cast<size_t>(c.q.rows) * (static_cast<size_t>(c.heads) * sizeof(float) + sizeof(Seen));
 }
 
 void flash_attention_grad(Stream s, const AttentionGrad& c, void* scratch) {
@@ -389,12 +480,12 @@ void flash_attention_grad(Stream s, const AttentionGrad& c, void* scratch) {
   a.dq = static_cast<bf16*>(c.dq.p), a.dk = static_cast<bf16*>(c.dk.p), a.dv = static_cast<bf16*>(c.dv.p);
   a.lddq = c.dq.ld, a.lddk = c.dk.ld, a.lddv = c.dv.ld;
   a.lse = const_cast<float*>(c.lse), a.delta = static_cast<float*>(scratch);
-  auto* first = reinterpret_cast<int32_t*>(a.delta + c.heads * c.q.rows);
-  a.first = first;
+  auto* seen = reinterpret_cast<Seen*>(a.delta + c.heads * c.q.rows);
+  a.seen = seen;
   if (c.head_dim == 64)
-    backward<64>(s, a, first);
+    backward<64>(s, a, seen);
   else
-    backward<128>(s, a, first);
+    backward<128>(s, a, seen);
 }
 
 }  // namespace mxt::kernels::MXT_GPU_NS
