@@ -13,8 +13,8 @@
 
 namespace mxt::python {
 
-std::string rendered(const app::TextSide& side, nb::handle messages, nb::handle tools, bool add_generation_prompt,
-                     std::vector<tokenizer::Span>* plain, const std::string& name) {
+std::string rendered(const app::TokenizerBundle& side, nb::handle messages, nb::handle tools,
+                     bool add_generation_prompt, std::vector<tokenizer::Span>* plain, const std::string& name) {
   if (!side.chat) fail_input("{}: has no chat template", name);
   const OrderedJson said = from_python(messages, "messages");
   const OrderedJson offered = tools.is_none() ? OrderedJson() : from_python(tools, "tools");
@@ -35,7 +35,7 @@ void bind_tokenizer(nb::module_& m) {
             const nb::gil_scoped_release unlocked;
             const std::string path =
                 app::resolve_model(model, std::nullopt, app::Fetch::kAllowed, app::Parts::kNoWeights);
-            app::TextSide side = app::load_text_side(path);
+            app::TokenizerBundle side = app::load_text_side(path);
             if (!side.tok) fail_input("{}: has no tokenizer", model);
             new (self) Text{model, std::move(side)};
           },
