@@ -29,7 +29,9 @@ TEST(Depth, GivesNanochatsHorizonBatchAndDecay) {
     const DepthPlan p = plan_depth(c.depth, 32768, 12);
     EXPECT_EQ(p.step_tokens, c.step_tokens) << c.depth;
     EXPECT_EQ(p.steps, c.steps) << c.depth;
-    if (c.decay > 0) EXPECT_NEAR(p.weight_decay, c.decay, c.decay * 0.003) << c.depth;
+    if (c.decay > 0) {
+      EXPECT_NEAR(p.weight_decay, c.decay, c.decay * 0.003) << c.depth;
+    }
   }
   EXPECT_EQ(plan_depth(12, 32768, 12).scaling_parameters, 110100912);
   EXPECT_EQ(plan_depth(5, 32768, 12).width, 384) << "whole heads of 128";

@@ -47,7 +47,9 @@ TEST_P(PictureTrajectory, EqualsTransformersAndPeft) {
       const double a = got[i][key], b = want[i][key];
       EXPECT_NEAR(a, b, 1e-4 * std::abs(b)) << key << " of step " << i + 1;
     }
-  if (kind == "full") EXPECT_TRUE(fs::exists(f / "out/checkpoint/preprocessor_config.json"));
+  if (kind == "full") {
+    EXPECT_TRUE(fs::exists(f / "out/checkpoint/preprocessor_config.json"));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, PictureTrajectory,
@@ -127,7 +129,9 @@ TEST(PictureTraining, AFrozenTowerStaysAsItIs) {
     const bool same = a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0;
     const bool vision = tensor.name.find("visual.") != std::string::npos;
     (same ? kept : trained) += 1;
-    if (vision) EXPECT_TRUE(same) << tensor.name;
+    if (vision) {
+      EXPECT_TRUE(same) << tensor.name;
+    }
   }
   EXPECT_GT(kept, 10u);
   EXPECT_GT(trained, 10u);

@@ -56,7 +56,9 @@ TEST(Nf4, CodesAndScalesAreBitsandbytes) {
     for (size_t i = 0; i < want.size(); ++i) {
       const int d = std::abs(int{two.matrix.scales[i]} - int{want[i]});
       // A block of equal scales has nothing but zeros; its library writes another code for them.
-      if (one.scales.size() > 1) EXPECT_LE(d, 1) << i;
+      if (one.scales.size() > 1) {
+        EXPECT_LE(d, 1) << i;
+      }
       apart += one.scales.size() > 1 && d != 0;
       ++nested;
     }

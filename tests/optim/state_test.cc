@@ -108,7 +108,9 @@ TEST(ParamStore, ArraysLieTogether) {
     for (const char* name : {"master", "grad", "m", "v"}) {
       const auto array = run.params.read_array(p, name);
       const auto* first = static_cast<const char*>(array.data);
-      if (at[k]) EXPECT_EQ(first, at[k]) << name << " of " << run.graph.params[i].name;
+      if (at[k]) {
+        EXPECT_EQ(first, at[k]) << name << " of " << run.graph.params[i].name;
+      }
       at[k++] = first + (array.bytes + 63) / 64 * 64;
     }
   }

@@ -38,7 +38,9 @@ TEST(Bnb, TensorsAreThoseThatTransformersSaves) {
       if (t.name.ends_with("bitsandbytes__nf4")) {
         Json x = Json::parse(std::string(reinterpret_cast<const char*>(a.data()), a.size()));
         Json y = Json::parse(std::string(reinterpret_cast<const char*>(b.data()), b.size()));
-        if (twice) EXPECT_NEAR(x["nested_offset"], y["nested_offset"], 1e-7);
+        if (twice) {
+          EXPECT_NEAR(x["nested_offset"], y["nested_offset"], 1e-7);
+        }
         x.erase("nested_offset"), y.erase("nested_offset");
         EXPECT_EQ(x, y);
         continue;
@@ -66,7 +68,9 @@ TEST(Bnb, TensorsAreThoseThatTransformersSaves) {
     const OrderedJson want =
         parse_ordered_json(read_file(golden + "qlora/folder/config.json"), golden)["quantization_config"];
     for (const auto& [key, value] : want.items())
-      if (key != "llm_int8_skip_modules" && key != "bnb_4bit_use_double_quant") EXPECT_EQ(q[key], value) << key;
+      if (key != "llm_int8_skip_modules" && key != "bnb_4bit_use_double_quant") {
+        EXPECT_EQ(q[key], value) << key;
+      }
     EXPECT_EQ(q["bnb_4bit_use_double_quant"], twice);
     EXPECT_EQ(q["llm_int8_skip_modules"], OrderedJson({"lm_head"}));
     // A folder of ours is taken as it is.
