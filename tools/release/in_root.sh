@@ -23,7 +23,7 @@ ready() {
 installs() {
   case $1 in
     deb) echo "apt-get install -y -q /files/mindxtrain_*.deb" ;;
-    tarball) echo "tar -xzf /files/mindxtrain-*.tar.gz && mindxtrain-*/install.sh /usr/local" ;;
+    tarball) echo "tar -xzf /files/mindxtrain-[0-9]*.tar.gz && mindxtrain-*/install.sh /usr/local" ;;
     pip) echo "python3 -m venv /venv && /venv/bin/pip install -q --no-index --find-links /files mindxtrain && ln -s /venv/bin/mindxtrain /usr/local/bin" ;;
     uv) echo "uv tool install -q --offline --find-links /files mindxtrain && ln -s ~/.local/bin/mindxtrain /usr/local/bin" ;;
     uvx) echo ":" ;;
