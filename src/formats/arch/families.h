@@ -39,6 +39,19 @@ inline constexpr WeightName kDecoderExperts[] = {{"ffn_gate_exps", "gate_proj", 
                                                  {"ffn_up_exps", "up_proj", Extent::kExpertInner, Extent::kWidth},
                                                  {"ffn_down_exps", "down_proj", Extent::kWidth, Extent::kExpertInner}};
 
+// A norm whose weight w stands for 1 + w, which llama.cpp adds beforehand.
+constexpr WeightName zero_centred(std::string_view gguf, std::string_view hf, Extent n) {
+  WeightName w{gguf, hf, n};
+  w.plus_one = true;
+  return w;
+}
+// Of the layers that slide, which all have one; 0 where none does.
+inline int64_t sliding_window(const ModelConfig& c) {
+  for (const LayerSpec& l : c.layers)
+    if (l.window > 0) return l.window;
+  return 0;
+}
+
 template <size_t N, size_t M>
 constexpr std::array<WeightName, N + M> joined(const WeightName (&a)[N], const WeightName (&b)[M]) {
   std::array<WeightName, N + M> out;

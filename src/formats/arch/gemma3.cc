@@ -11,28 +11,23 @@ constexpr std::string_view kOwnKeys[] = {"query_pre_attn_scalar", "final_logit_s
 constexpr int64_t kPattern = 6;  // every so many layers one sees everything
 constexpr double kScalar = 256;  // query_pre_attn_scalar
 
-constexpr WeightName norm(std::string_view gguf, std::string_view hf, Extent n) {
-  WeightName w{gguf, hf, n};
-  w.plus_one = true;
-  return w;
-}
 constexpr WeightName kBlock[] = {
-    norm("attn_norm", "input_layernorm", Extent::kWidth),
+    zero_centred("attn_norm", "input_layernorm", Extent::kWidth),
     {"attn_q", "self_attn.q_proj", Extent::kQuery, Extent::kWidth},
     {"attn_k", "self_attn.k_proj", Extent::kKeyValue, Extent::kWidth},
     {"attn_v", "self_attn.v_proj", Extent::kKeyValue, Extent::kWidth},
     {"attn_output", "self_attn.o_proj", Extent::kWidth, Extent::kQuery},
-    norm("attn_q_norm", "self_attn.q_norm", Extent::kHeadDim),
-    norm("attn_k_norm", "self_attn.k_norm", Extent::kHeadDim),
-    norm("post_attention_norm", "post_attention_layernorm", Extent::kWidth),
-    norm("ffn_norm", "pre_feedforward_layernorm", Extent::kWidth),
+    zero_centred("attn_q_norm", "self_attn.q_norm", Extent::kHeadDim),
+    zero_centred("attn_k_norm", "self_attn.k_norm", Extent::kHeadDim),
+    zero_centred("post_attention_norm", "post_attention_layernorm", Extent::kWidth),
+    zero_centred("ffn_norm", "pre_feedforward_layernorm", Extent::kWidth),
     {"ffn_gate", "mlp.gate_proj", Extent::kInner, Extent::kWidth},
     {"ffn_up", "mlp.up_proj", Extent::kInner, Extent::kWidth},
     {"ffn_down", "mlp.down_proj", Extent::kWidth, Extent::kInner},
-    norm("post_ffw_norm", "post_feedforward_layernorm", Extent::kWidth),
+    zero_centred("post_ffw_norm", "post_feedforward_layernorm", Extent::kWidth),
 };
 constexpr WeightName kTop[] = {{"token_embd", "model.embed_tokens", Extent::kVocab, Extent::kWidth},
-                               norm("output_norm", "model.norm", Extent::kWidth),
+                               zero_centred("output_norm", "model.norm", Extent::kWidth),
                                {"output", "lm_head", Extent::kVocab, Extent::kWidth}};
 
 void read(const Keys& k, ModelConfig& c) {
@@ -54,15 +49,9 @@ void read_gguf(const ArchKeys& k, ModelConfig& c) {
     if ((i + 1) % kPattern != 0) c.layers[static_cast<size_t>(i)].window = window;
 }
 
-int64_t window_of(const ModelConfig& c) {
-  for (const LayerSpec& l : c.layers)
-    if (l.window > 0) return l.window;
-  return 0;
-}
-
 void write_gguf(const GgufKeys& k, const ModelConfig& c) {
   write_gguf_attention(k, c);
-  k.whole("attention.sliding_window", window_of(c));
+  k.whole("attention.sliding_window", sliding_window(c));
   write_gguf_rope(k, c);
 }
 
@@ -85,7 +74,7 @@ void write(const ModelConfig& c, OrderedJson& j) {
   j["hidden_activation"] = c.activation;
   j["rope_local_base_freq"] = c.sliding_rope_theta;
   j["query_pre_attn_scalar"] = c.query_scalar;
-  j["sliding_window"] = window_of(c);
+  j["sliding_window"] = sliding_window(c);
   j["sliding_window_pattern"] = kPattern;
 }
 

@@ -41,12 +41,6 @@ constexpr WeightName kBlock[] = {
 
 constexpr double kAlpha = 1.702, kLimit = 7;  // what llama.cpp computes its gates with
 
-int64_t window_of(const ModelConfig& c) {
-  for (const LayerSpec& l : c.layers)
-    if (l.window > 0) return l.window;
-  return 0;
-}
-
 void read_gguf(const ArchKeys& k, ModelConfig& c) {
   c.num_experts = k.need("expert_count", 1, kMaxCount);
   c.experts_per_token = k.need("expert_used_count", 1, kMaxCount);
@@ -67,7 +61,7 @@ void read_gguf(const ArchKeys& k, ModelConfig& c) {
 
 void write_gguf(const GgufKeys& k, const ModelConfig& c) {
   write_gguf_attention(k, c);
-  k.whole("attention.sliding_window", window_of(c));
+  k.whole("attention.sliding_window", sliding_window(c));
   k.whole("expert_count", c.num_experts);
   k.whole("expert_used_count", c.experts_per_token);
   k.whole("expert_feed_forward_length", c.moe_intermediate_size);
@@ -79,7 +73,7 @@ std::string lacks(const ModelConfig& c) {
   if (c.tie_embeddings) return "tied embeddings of gpt-oss";
   if (c.glu_alpha != kAlpha) return fmt::format("swiglu_alpha {}", c.glu_alpha);
   if (c.glu_limit != kLimit) return fmt::format("swiglu_limit {}", c.glu_limit);
-  if (window_of(c) == 0) return "gpt-oss without layers that slide";
+  if (sliding_window(c) == 0) return "gpt-oss without layers that slide";
   for (size_t i = 0; i < c.layers.size(); ++i) {
     if (c.layers[i].mlp != LayerSpec::Mlp::kExperts) return "experts in some layers alone";
     if ((c.layers[i].window > 0) != (i % 2 == 0)) return "layers that slide in another pattern than every second";
@@ -93,7 +87,7 @@ void write(const ModelConfig& c, OrderedJson& j) {
   j["num_experts_per_tok"] = c.experts_per_token;
   j["router_aux_loss_coef"] = c.router_aux_loss_coef;
   j["swiglu_limit"] = c.glu_limit;
-  j["sliding_window"] = window_of(c);
+  j["sliding_window"] = sliding_window(c);
   OrderedJson& types = j["layer_types"] = OrderedJson::array();
   for (const LayerSpec& l : c.layers) types.push_back(l.window > 0 ? "sliding_attention" : "full_attention");
 }

@@ -12,11 +12,6 @@ constexpr std::string_view kText[] = {"model."}, kWhole[] = {"model.language_mod
 
 using Turn = WeightName::Turn;
 
-constexpr WeightName norm(std::string_view gguf, std::string_view hf, Extent n) {
-  WeightName w{gguf, hf, n};
-  w.plus_one = true;
-  return w;
-}
 constexpr WeightName number(std::string_view gguf, std::string_view hf, bool decay) {  // one a head
   WeightName w{gguf, hf, Extent::kDeltaHeads, Extent::kNone, Turn::kValueNumbers};
   w.decay = decay;
@@ -29,14 +24,14 @@ constexpr WeightName taps() {
   return w;
 }
 constexpr WeightName kMixers[] = {
-    norm("attn_norm", "input_layernorm", Extent::kWidth),
-    norm("post_attention_norm", "post_attention_layernorm", Extent::kWidth),
+    zero_centred("attn_norm", "input_layernorm", Extent::kWidth),
+    zero_centred("post_attention_norm", "post_attention_layernorm", Extent::kWidth),
     {"attn_q", "self_attn.q_proj", Extent::kGatedQuery, Extent::kWidth},
     {"attn_k", "self_attn.k_proj", Extent::kKeyValue, Extent::kWidth},
     {"attn_v", "self_attn.v_proj", Extent::kKeyValue, Extent::kWidth},
     {"attn_output", "self_attn.o_proj", Extent::kWidth, Extent::kQuery},
-    norm("attn_q_norm", "self_attn.q_norm", Extent::kHeadDim),
-    norm("attn_k_norm", "self_attn.k_norm", Extent::kHeadDim),
+    zero_centred("attn_q_norm", "self_attn.q_norm", Extent::kHeadDim),
+    zero_centred("attn_k_norm", "self_attn.k_norm", Extent::kHeadDim),
     {"attn_qkv", "linear_attn.in_proj_qkv", Extent::kDeltaQkv, Extent::kWidth, Turn::kQkvHeads},
     {"attn_gate", "linear_attn.in_proj_z", Extent::kDeltaValues, Extent::kWidth, Turn::kValueHeads},
     {"ssm_beta", "linear_attn.in_proj_b", Extent::kDeltaHeads, Extent::kWidth, Turn::kValueNumbers},
@@ -57,10 +52,10 @@ constexpr auto kMoeBlock =
                      {"ffn_up_shexp", "mlp.shared_expert.up_proj", Extent::kSharedInner, Extent::kWidth},
                      {"ffn_down_shexp", "mlp.shared_expert.down_proj", Extent::kWidth, Extent::kSharedInner}});
 constexpr WeightName kTextTop[] = {{"token_embd", "model.embed_tokens", Extent::kVocab, Extent::kWidth},
-                                   norm("output_norm", "model.norm", Extent::kWidth),
+                                   zero_centred("output_norm", "model.norm", Extent::kWidth),
                                    {"output", "lm_head", Extent::kVocab, Extent::kWidth}};
 constexpr WeightName kWholeTop[] = {{"token_embd", "model.language_model.embed_tokens", Extent::kVocab, Extent::kWidth},
-                                    norm("output_norm", "model.language_model.norm", Extent::kWidth),
+                                    zero_centred("output_norm", "model.language_model.norm", Extent::kWidth),
                                     {"output", "lm_head", Extent::kVocab, Extent::kWidth}};
 
 constexpr int64_t kInterval = 4;  // every so many layers one attends, where a file does not say
