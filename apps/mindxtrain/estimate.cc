@@ -259,8 +259,8 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   // Afterwards, when the training's memory is free again.
   const bool host_is_known = here || ops.device() != nullptr;
   const int64_t comparing = report_bytes(*setup, host_is_known ? device::available_host_bytes() : 0),
-                quantizing = comparing > 0 ? comparing + train::process_bytes() : 0,
-                on_host = std::max(training, quantizing);
+                process = e.process > 0 ? e.process : train::process_bytes(),
+                quantizing = comparing > 0 ? comparing + process : 0, on_host = std::max(training, quantizing);
   const bool quantize_fits = !host_is_known || static_cast<uint64_t>(quantizing) <= train::host_memory();
   const bool host_fits = !ops.device() || static_cast<uint64_t>(e.offloaded) <= host,
              fits = device_fits && host_fits && quantize_fits;
