@@ -2,7 +2,8 @@
 """Writes a text for tokenizer comparisons from what a Linux machine has: make_text.py OUT MEGABYTES [--kind KIND]
 
 Kinds: mixed (in turn, in blocks: what is below), everyday (code, prose, languages, emoji, long runs without spaces: a fifth each), code, prose (manual pages), languages (message catalogues and generated
-Unicode), hard (long runs, marks, random characters, white space of every sort, invalid bytes with --bytes).
+Unicode), hard (long runs, marks, random characters, white space of every sort, invalid bytes with --bytes), words (of the manual pages in chance order, every fortieth a new one, every two hundredth of Chinese characters:
+a text of gigabytes whose vocabulary goes on growing).
 """
 import argparse
 import glob
@@ -104,6 +105,18 @@ def runs(rng):
         yield rng.choice(makers)() + "\n"
 
 
+def words(rng):
+    """Known words by their place in a list, the first the most often, and new ones of letters by their frequency in English."""
+    known = [w for text in prose() for w in text.split(" ")][:400_000] or ["nothing", "of", "this", "kind"]
+    while True:
+        some = [known[int(rng.random() ** 2 * len(known))] for _ in range(10_000)]
+        for i in range(0, len(some), 40):
+            some[i] = "".join(rng.choices("etaoinshrdlucmfwypvbgkjqxz", k=rng.randint(3, 10)))
+        for i in range(20, len(some), 200):
+            some[i] = "".join(chr(rng.randint(0x4E00, 0x9FFF)) for _ in range(rng.randint(1, 4)))
+        yield " ".join(some) + "\n"
+
+
 def forever(make):
     while True:
         some = False
@@ -119,16 +132,17 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument("out")
     p.add_argument("megabytes", type=float)
-    p.add_argument("--kind", default="mixed", choices=["mixed", "everyday", "natural", "code", "prose", "languages", "hard"])
+    p.add_argument("--kind", default="mixed", choices=["mixed", "everyday", "natural", "code", "prose", "languages", "hard", "words"])
     p.add_argument("--bytes", action="store_true", help="also invalid UTF-8")
     p.add_argument("--seed", type=int, default=1)
     a = p.parse_args()
     rng = random.Random(a.seed)
     kinds = {"code": forever(code), "prose": forever(prose), "catalogues": forever(catalogues), "generated": generated(rng),
-             "hard": hard(rng), "emoji": emoji(rng), "runs": runs(rng)}
+             "hard": hard(rng), "emoji": emoji(rng), "runs": runs(rng), "words": words(rng)}
     use = {"mixed": ["code", "prose", "catalogues", "generated", "hard"],
            "everyday": ["code", "prose", "catalogues", "emoji", "runs"], "natural": ["code", "code", "prose", "catalogues"], "code": ["code"], "prose": ["prose"],
-           "languages": ["catalogues", "generated"], "hard": ["hard"]}[a.kind]
+           "languages": ["catalogues", "generated"], "hard": ["hard"],
+           "words": ["words"]}[a.kind]
     left = int(a.megabytes * 1e6)
     with open(a.out, "wb") as f:
         while left > 0:
