@@ -12,7 +12,7 @@
 #include "formats/gguf.h"
 #include "infer/scorer.h"
 #include "quantize/quantize.h"
-#include "tokenizer/train.h"
+#include "quantize/small_tokenizer.h"
 
 namespace mxt::quantize {
 namespace {
@@ -27,17 +27,6 @@ using formats::WeightSource;
 constexpr const char* kModels[] = {"qwen35", "qwen35moe", "gpt_oss_plain", "gpt_oss"};
 
 std::string golden(const std::string& name) { return std::string(kSourceDir) + "/tests/golden/gguf/" + name; }
-
-std::shared_ptr<const tokenizer::Tokenizer> small_tokenizer() {
-  tokenizer::TrainOptions o;
-  o.vocab_size = 260;
-  o.pattern = "gpt2";
-  bool more = true;
-  return tokenizer::Tokenizer::from_spec(tokenizer::train_byte_level_bpe(o, [&](std::string_view& t) {
-                                           t = "the quick brown fox and the other dogs";
-                                           return std::exchange(more, false);
-                                         }).spec);
-}
 
 Json shown(const GgufValue& v) {
   if (v.type == formats::GgufValueType::kBool) return std::get<bool>(v.value);
@@ -63,7 +52,7 @@ class GgufFamilies : public testing::Test {
   Written write(const std::string& folder, QuantScheme scheme) {
     const std::string out = root_ + "/" + std::to_string(files_++);
     make_folders(out);
-    return write_quantized(*WeightSource::open(folder), small_tokenizer().get(), {true, scheme, true}, "m", out);
+    return write_quantized(*WeightSource::open(folder), small_tokenizer(260).get(), {true, scheme, true}, "m", out);
   }
   // The golden folder with one key of its config (of its text_config, where it has one) set.
   std::string changed(const std::string& name, const char* key, const OrderedJson& value) {

@@ -12,7 +12,7 @@
 #include "formats/gguf.h"
 #include "quantize/made_model.h"
 #include "quantize/quantize.h"
-#include "tokenizer/train.h"
+#include "quantize/small_tokenizer.h"
 
 namespace mxt::quantize {
 namespace {
@@ -35,17 +35,6 @@ const Case kCases[] = {{"fp8_dynamic", {true, QuantScheme::kFp8Dynamic, true}},
                        {"gguf_q4_0", {true, QuantScheme::kGgufQ4_0, true}},
                        {"gguf_q4_k_m", {true, QuantScheme::kGgufQ4KM, true}}};
 
-std::shared_ptr<const tokenizer::Tokenizer> small_tokenizer() {
-  tokenizer::TrainOptions o;
-  o.vocab_size = 280;
-  o.pattern = "gpt2";
-  bool more = true;
-  return tokenizer::Tokenizer::from_spec(tokenizer::train_byte_level_bpe(o, [&](std::string_view& t) {
-                                           t = "the quick brown fox jumps over the lazy dog and the other dogs";
-                                           return std::exchange(more, false);
-                                         }).spec);
-}
-
 class Layouts : public testing::Test {
  protected:
   Layouts() : root_(testing::TempDir() + "mxt_layouts_" + std::to_string(getpid())) {
@@ -57,7 +46,7 @@ class Layouts : public testing::Test {
 
   Written write(const std::string& model, const Case& c, const std::string& out) {
     make_folders(root_ + "/" + out);
-    return write_quantized(*formats::WeightSource::open(root_ + "/" + model), small_tokenizer().get(), c.settings,
+    return write_quantized(*formats::WeightSource::open(root_ + "/" + model), small_tokenizer(280).get(), c.settings,
                            "made", root_ + "/" + out);
   }
   OrderedJson quantization_config(const std::string& out) {
