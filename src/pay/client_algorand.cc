@@ -68,7 +68,7 @@ bool AlgorandPayer::can_pay(const Json& offer, int version) const {
 Json AlgorandPayer::sign(const Json& offer, const evm::U256& amount) {
   const algorand::Params p = node_.params();
   if (p.genesis_hash != genesis_hash_) fail_input("{}: is of another network than it was", node_.name());
-  if (amount == 0 || amount >> 62 != 0) fail_input("the offer's amount, {}, is none", evm::decimal(amount));
+  if (amount == 0 || (amount >> 62) != 0) fail_input("the offer's amount, {}, is none", evm::decimal(amount));
   const auto rounds = static_cast<uint64_t>(static_cast<double>(seconds_of(offer)) / kRoundSeconds);
   Json common = {{"fv", p.last_round},
                  {"lv", p.last_round + std::clamp(rounds, kLeastRounds, kMostRounds)},

@@ -166,7 +166,7 @@ TEST(Api, ChatWholeAndStreamedAreTheSame) {
     if (!e["choices"][0]["finish_reason"].is_null()) reason = e["choices"][0]["finish_reason"];
   }
   EXPECT_EQ(list[0]["choices"][0]["delta"]["role"], "assistant");
-  EXPECT_EQ(content, message["content"]);
+  EXPECT_EQ(message["content"], content);
   EXPECT_EQ(reason, whole["choices"][0]["finish_reason"]);
   EXPECT_TRUE(list.back()["choices"].empty());
   EXPECT_EQ(list.back()["usage"]["completion_tokens"], whole["usage"]["completion_tokens"]);
