@@ -55,15 +55,16 @@ def trl(a):
     import torch
     from datasets import load_dataset
     from peft import LoraConfig, PeftModel, get_peft_model
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
     torch.set_num_threads(a.threads)
     r = json.load(open(f"{a.part}/r.yaml"))
     t, m = r["train"], r["train"]["method"]
     folder, file = os.path.split(os.path.abspath(a.model))
     tok = AutoTokenizer.from_pretrained(folder, gguf_file=file)
-    base = AutoModelForCausalLM.from_pretrained(folder, gguf_file=file, dtype=torch.bfloat16)
-    base.is_quantized = False  # transformers widened the file's blocks while it read them, and still refuses to train them
+    # Widened: products over the file's own blocks would cost it several times as much.
+    base = AutoModelForCausalLM.from_pretrained(folder, gguf_file=file, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True))
+    base.is_quantized = False  # it still refuses to train what it has widened
     lora, steps = m["lora"], t["schedule"].get("max_steps", -1)
     linears = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     if "init_adapter" in lora:
