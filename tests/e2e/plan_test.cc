@@ -424,8 +424,10 @@ train: {method: {kind: )" + method + R"(}, batch: {per_device: 8, grad_accum: 1}
 // After training the report of a quantized copy runs two models: where that takes more, it is the peak.
 TEST(Plan, CountsTheReportOfAQuantizedCopy) {
   Case c;
+  std::string type = "float32";
   const auto peak = [&](const std::string& scheme) {
     std::string text = cli::recipe(c.tiny);
+    text.replace(text.find("torch_dtype: float32"), 20, "torch_dtype: " + type);
     if (!scheme.empty()) text += "quantize: {scheme: " + scheme + "}\n";
     write_file_atomic(c.recipe, text);
     const auto r = cli::run("plan " + c.recipe + " --json");
@@ -435,17 +437,20 @@ TEST(Plan, CountsTheReportOfAQuantizedCopy) {
   const Json plain = peak("");
   EXPECT_FALSE(plain.contains("stages"));
   const auto weights = plain["categories"]["weights"].get<int64_t>();
+  // Beside the process, of which every start touches a little more or less: two models, the same in every plan.
+  const auto models = [](const Json& plan) {
+    return plan["stages"]["quantize"].get<int64_t>() - plan["categories"]["process"].get<int64_t>();
+  };
   for (const char* scheme : {"gguf_f16", "fp8_dynamic"}) {
     const Json j = peak(scheme), again = peak(scheme);
     const auto train = j["stages"]["train"].get<int64_t>(), quantize = j["stages"]["quantize"].get<int64_t>();
     EXPECT_EQ(j["peak_bytes"]["host"].get<int64_t>(), std::max(train, quantize));
-    // Beside the process, of which every start touches a little more or less: two models, the same in every plan.
-    const auto models = [](const Json& plan) {
-      return plan["stages"]["quantize"].get<int64_t>() - plan["categories"]["process"].get<int64_t>();
-    };
     EXPECT_GT(models(j), 2 * weights) << scheme;
     EXPECT_EQ(models(j), models(again)) << scheme;
   }
+  // Of one trained whole in bfloat16 a GGUF's is made in float32, another's in the checkpoint's own type.
+  type = "bfloat16", c.tiny.method = "{kind: full}";
+  EXPECT_GT(models(peak("gguf_f16")), models(peak("fp8_dynamic")));
 }
 
 TEST(Plan, AnotherPriceTableIsReadStrictly) {
