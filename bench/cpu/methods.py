@@ -8,7 +8,8 @@ needs for TRL: torch transformers peft trl datasets gguf (an environment of its 
 
 The rows are the product's (`dataset synth`), and so is the adapter that DPO and KTO start from; rank, alpha, rate, schedule, batch and
 steps are the recipe's. TRL computes in bfloat16 with an adapter in float32, without gradient checkpointing. Counted are user and system
-seconds of each side's training process (the product's with its data and its two evaluations left out, as `train` alone is timed).
+seconds of each side's training process (the product's with its data and its two evaluations left out, as `train` alone is timed). The
+cores must be quiet: threads of either side spin while they wait for each other, PyTorch's the more.
 Prints one JSON object."""
 import argparse, json, os, re, resource, subprocess, sys, tempfile
 from pathlib import Path
