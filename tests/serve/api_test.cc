@@ -167,7 +167,7 @@ TEST(Api, ChatWholeAndStreamedAreTheSame) {
   }
   EXPECT_EQ(list[0]["choices"][0]["delta"]["role"], "assistant");
   EXPECT_EQ(message["content"], content);
-  EXPECT_EQ(reason, whole["choices"][0]["finish_reason"]);
+  EXPECT_EQ(reason, whole["choices"][0]["finish_reason"].get<std::string>());
   EXPECT_TRUE(list.back()["choices"].empty());
   EXPECT_EQ(list.back()["usage"]["completion_tokens"], whole["usage"]["completion_tokens"]);
 }
@@ -444,7 +444,7 @@ TEST(Api, RequiredToolCallsWholeAndStreamed) {
       text += d["function"]["arguments"].get<std::string>();
     }
   EXPECT_EQ(name, "weather");
-  EXPECT_EQ(text, call["function"]["arguments"]);
+  EXPECT_EQ(text, call["function"]["arguments"].get<std::string>());
   EXPECT_EQ(reason, "tool_calls");
   // The answer goes back in.
   auto next = with_tool();
