@@ -3,8 +3,9 @@
 ends one), groups of eight, LoRA r16, bf16. Tokens of prompts and answers a second over a whole step: drawing, rewards, update. A prompt
 counts once for each of its answers, whether it is computed once for all (the default) or for each (--apart).
 
-usage: grpo.py BINARY OUT [--model 0.6b|8b] [--answers 64] [--steps 4] [--prompt 256] [--answer 1024] [--fp8] [--apart]
-Prints one JSON object."""
+usage: grpo.py BINARY OUT [--model 0.6b|8b] [--answers 64] [--steps 4] [--prompt 256] [--answer 1024] [--fp8] [--apart] [--peer]
+--peer: TRL's GRPOTrainer with transformers' generation after it, on the same device (torch, transformers, peft, trl).
+Prints one JSON object each."""
 import argparse
 import json
 import pathlib
@@ -24,6 +25,9 @@ p.add_argument("--answer", type=int, default=1024)
 p.add_argument("--device", default="h100")
 p.add_argument("--fp8", action="store_true")
 p.add_argument("--apart", action="store_true")
+p.add_argument("--peer", action="store_true")
+p.add_argument("--peer-steps", type=int, default=2)
+p.add_argument("--peer-rows", type=int, default=8, help="answers of one of the peer's passes: its logits are stored")
 a = p.parse_args()
 a.out.mkdir(parents=True, exist_ok=True)
 SIZES = {"tiny": (64, 128, 2, 4, True), "0.6b": (1024, 3072, 28, 16, True), "8b": (4096, 12288, 36, 32, False)}
@@ -61,3 +65,47 @@ whole = [sum(sum(len(row["prompt_ids"]) + len(c["ids"]) for c in row["completion
 trained = [s["tokens"] - (steps[i - 1]["tokens"] if i else 0) for i, s in enumerate(steps)]
 seconds = [n / s["tok_s"] for n, s in zip(trained, steps)]
 print(json.dumps({"what": f"GRPO, Qwen3-{a.model}{', FP8 base' if a.fp8 else ''}, {a.answers} answers a step, prompt {a.prompt}, answer {a.answer}", "prompts": "apart" if a.apart else "shared", "answer_tokens": sum(drawn), "trained_tokens": trained[-1], "seconds": [round(s, 2) for s in seconds], "tok_s": [round(n / s) for n, s in zip(whole, seconds)], "last": steps[-1]}))
+
+
+def peer():
+    import random as reward_of
+    import time
+
+    import torch
+    import transformers
+    import trl
+    from datasets import Dataset
+    from peft import LoraConfig
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.manual_seed(0)
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(a.out / "tokenizer/tokenizer.json"), eos_token="<|endoftext|>", pad_token="<|endoftext|>")
+    config = transformers.Qwen3Config(**{k: v for k, v in CONFIG.items() if k not in ("model_type", "architectures")}, eos_token_id=None, pad_token_id=tokenizer.pad_token_id)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).to(device)
+    seconds, last = [], [0.0]
+
+    class Clock(transformers.TrainerCallback):
+        def on_step_begin(self, *_, **__):
+            last[0] = time.time()
+
+        def on_step_end(self, *_, **__):
+            if device == "cuda":
+                torch.cuda.synchronize()
+            seconds.append(time.time() - last[0])
+
+    rows = [json.loads(line) for line in (a.out / "rows.jsonl").read_text().splitlines()][: groups * a.peer_steps]
+    settings = trl.GRPOConfig(
+        output_dir=str(a.out / "trl"), per_device_train_batch_size=a.peer_rows, gradient_accumulation_steps=a.answers // a.peer_rows, num_generations=8, max_completion_length=a.answer,
+        max_steps=a.peer_steps, learning_rate=1e-6, lr_scheduler_type="constant", beta=0.0, temperature=1.0, bf16=device == "cuda", gradient_checkpointing=False,
+        report_to=[], logging_strategy="no", save_strategy="no", generation_kwargs={"min_new_tokens": a.answer, "eos_token_id": None}, use_cpu=device == "cpu",
+    )
+    trainer = trl.GRPOTrainer(model=model, args=settings, train_dataset=Dataset.from_list([{"prompt": r["prompt"]} for r in rows]), processing_class=tokenizer,
+                              reward_funcs=[lambda completions, **_: [float(reward_of.random() < 0.5) for _ in completions]],
+                              peft_config=LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM"), callbacks=[Clock()])
+    trainer.train()
+    each = a.answers * (a.prompt + a.answer)
+    print(json.dumps({"what": f"TRL {trl.__version__}, transformers {transformers.__version__}, PyTorch {torch.__version__}: the same GRPO", "seconds": [round(s, 2) for s in seconds], "tok_s": [round(each / s) for s in seconds]}))
+
+
+if a.peer:
+    peer()

@@ -1,5 +1,7 @@
 // Mixture of experts but for its products (kernels/experts.h): routing, the order of routed rows, and the ways between
 // tokens and them. Sums are taken in one order, so results are the same every time.
+#include <type_traits>
+
 #include "kernels/gpu/element.cuh"
 #include "kernels/gpu/gpu.h"
 #include "kernels/gpu/launch.h"
@@ -7,8 +9,8 @@
 namespace mxt::kernels::MXT_GPU_NS {
 namespace {
 
-constexpr int kThreads = 256, kRouteThreads = 128, kChunk = 256;
-constexpr int64_t kExperts = 1024;
+constexpr int kThreads = 256, kRouteThreads = 128, kChunk = 256, kFewThreads = 512, kFewSlots = 128;
+constexpr int64_t kExperts = 1024, kFewExperts = 512;
 
 struct RouteArgs {
   const void* logits;
@@ -20,35 +22,39 @@ struct RouteArgs {
   bool half_logits, half_weights, renormalize;
 };
 
-// A block a token. The largest k, of equal ones the lower index; what is no number counts as −∞.
-__global__ void __launch_bounds__(kRouteThreads) route_kernel(RouteArgs a) {
-  extern __shared__ float logits[];  // [experts], then a value and an index a warp
-  float* best = logits + a.experts;
-  int* where = reinterpret_cast<int*>(best + kRouteThreads / kWarp);
-  __shared__ float space[kRouteThreads / kWarp], whole;
-  const int64_t t = blockIdx.x;
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  float largest = -INFINITY;
-  for (int e = threadIdx.x; e < a.experts; e += kRouteThreads) {
-    logits[e] = get(a.logits, a.half_logits, t * a.ldl + e);
-    largest = fmaxf(largest, logits[e]);
+// A warp a token, the same bits however many there are: the softmax, and the largest k, of equal ones the lower index;
+// what is no number counts as −∞. A lane holds kEach logits; `probability` [experts] is the warp's own.
+template <int kEach>
+__device__ __forceinline__ void route_token(const RouteArgs& a, int64_t t, float* probability) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  float logit[kEach], largest = -INFINITY, sum = 0, whole = 0;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const int e = lane + i * kWarp;
+    logit[i] = e < a.experts ? get(a.logits, a.half_logits, t * a.ldl + e) : -INFINITY;
+    largest = fmaxf(largest, logit[i]);
   }
-  largest = block_max(largest, space);
-  float sum = 0;
-  for (int e = threadIdx.x; e < a.experts; e += kRouteThreads) sum += expf(logits[e] - largest);
-  sum = block_sum(sum, space);
-  for (int e = threadIdx.x; e < a.experts; e += kRouteThreads)
-    a.probabilities[t * a.ldp + e] = expf(logits[e] - largest) / sum;
-  if (threadIdx.x == 0) whole = 0;
-  __syncthreads();
+  largest = warp_max(largest);
+#pragma unroll
+  for (int i = 0; i < kEach; ++i)
+    if (lane + i * kWarp < a.experts) sum += expf(logit[i] - largest);
+  sum = warp_sum(sum);
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const int e = lane + i * kWarp;
+    if (e < a.experts) a.probabilities[t * a.ldp + e] = probability[e] = expf(logit[i] - largest) / sum;
+    if (isnan(logit[i])) logit[i] = -INFINITY;
+  }
+  sync_warp();
+  uint32_t taken = 0;  // bit i: this lane's i-th
   for (int j = 0; j < a.k; ++j) {
     float value = -INFINITY;
     int index = a.experts;
-    for (int e = threadIdx.x; e < a.experts; e += kRouteThreads) {
-      const float x = isnan(logits[e]) ? -INFINITY : logits[e];
-      bool taken = false;  // the chosen ones are marked below
-      for (int i = 0; i < j && !taken; ++i) taken = a.expert[t * a.k + i] == e;
-      if (!taken && (x > value || index == a.experts)) value = x, index = e;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int e = lane + i * kWarp;
+      if (e < a.experts && (taken >> i & 1) == 0 && (logit[i] > value || index == a.experts))
+        value = logit[i], index = e;
     }
 #pragma unroll
     for (int m = kWarp / 2; m > 0; m /= 2) {
@@ -57,26 +63,56 @@ __global__ void __launch_bounds__(kRouteThreads) route_kernel(RouteArgs a) {
       if (at < a.experts && (index == a.experts || other > value || (other == value && at < index)))
         value = other, index = at;
     }
-    if (lane == 0) best[warp] = value, where[warp] = index;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      for (int w = 1; w < kRouteThreads / kWarp; ++w)
-        if (where[w] < a.experts && (index == a.experts || best[w] > value || (best[w] == value && where[w] < index)))
-          value = best[w], index = where[w];
-      a.expert[t * a.k + j] = index;
-      whole += a.probabilities[t * a.ldp + index];
-    }
-    __syncthreads();
+    if (index % kWarp == lane) taken |= 1u << (index / kWarp);
+    if (j % kWarp == lane) a.expert[t * a.k + j] = index;
+    whole += probability[index];
   }
-  for (int j = threadIdx.x; j < a.k; j += kRouteThreads)
-    put(a.weights, a.half_weights, t * a.ldw + j,
-        a.probabilities[t * a.ldp + a.expert[t * a.k + j]] / (a.renormalize ? whole : 1.0f));
+  for (int j = lane; j < a.k; j += kWarp)  // of those that this lane has noted
+    put(a.weights, a.half_weights, t * a.ldw + j, probability[a.expert[t * a.k + j]] / (a.renormalize ? whole : 1.0f));
+}
+
+template <int kEach>
+__global__ void __launch_bounds__(kRouteThreads) route_kernel(RouteArgs a, int64_t tokens) {
+  extern __shared__ float probabilities[];  // [warps, experts]
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int64_t t = static_cast<int64_t>(blockIdx.x) * (kRouteThreads / kWarp) + warp;
+  allow_next_grid();
+  wait_for_previous_grid();
+  if (t < tokens) route_token<kEach>(a, t, probabilities + warp * a.experts);
+}
+
+// Few slots (a pass of generation): one block routes them and sorts them.
+template <int kEach>
+__global__ void __launch_bounds__(kFewThreads)
+    route_few_kernel(RouteArgs a, int tokens, int32_t* first, int32_t* row, int32_t* slot) {
+  extern __shared__ float probabilities[];  // [warps, experts]
+  __shared__ int32_t of[kFewSlots];
+  const int warp = static_cast<int>(threadIdx.x) / kWarp, slots = tokens * a.k;
+  allow_next_grid();
+  wait_for_previous_grid();
+  for (int t = warp; t < tokens; t += kFewThreads / kWarp) route_token<kEach>(a, t, probabilities + warp * a.experts);
+  __syncthreads();
+  for (int s = static_cast<int>(threadIdx.x); s < slots; s += kFewThreads) of[s] = a.expert[s];
+  __syncthreads();
+  for (int e = static_cast<int>(threadIdx.x); e <= a.experts; e += kFewThreads) {
+    int32_t before = 0;
+    for (int i = 0; i < slots; ++i) before += of[i] < e;
+    first[e] = before;
+  }
+  for (int s = static_cast<int>(threadIdx.x); s < slots; s += kFewThreads) {
+    int32_t before = 0;
+    for (int i = 0; i < slots; ++i) before += of[i] < of[s] || (of[i] == of[s] && i < s);
+    row[s] = before;
+    slot[before] = s;
+  }
 }
 
 // A counting sort of slots by expert that keeps their order: how many of each expert a chunk of slots has, …
 __global__ void __launch_bounds__(kChunk)
     count_kernel(const int32_t* expert, int64_t slots, int experts, int32_t* counts) {
   extern __shared__ int32_t here[];
+  allow_next_grid();
+  wait_for_previous_grid();
   for (int e = threadIdx.x; e < experts; e += kChunk) here[e] = 0;
   __syncthreads();
   const int64_t s = static_cast<int64_t>(blockIdx.x) * kChunk + threadIdx.x;
@@ -86,8 +122,10 @@ __global__ void __launch_bounds__(kChunk)
 }
 // … where each chunk's begin, …
 __global__ void __launch_bounds__(1024) place_kernel(int32_t* counts, int64_t chunks, int experts, int32_t* first) {
-  __shared__ int32_t total[kExperts + 1];
-  for (int e = threadIdx.x; e < experts; e += 1024) {
+  __shared__ int32_t total[kExperts];
+  allow_next_grid();
+  wait_for_previous_grid();
+  for (int e = static_cast<int>(threadIdx.x); e < experts; e += 1024) {
     int32_t sum = 0;
     for (int64_t c = 0; c < chunks; ++c) {
       const int32_t n = counts[c * experts + e];
@@ -97,23 +135,19 @@ __global__ void __launch_bounds__(1024) place_kernel(int32_t* counts, int64_t ch
     total[e] = sum;
   }
   __syncthreads();
-  if (threadIdx.x == 0) {
-    int32_t sum = 0;
-    for (int e = 0; e < experts; ++e) {
-      const int32_t n = total[e];
-      first[e] = total[e] = sum;
-      sum += n;
-    }
-    first[experts] = sum;
+  for (int e = static_cast<int>(threadIdx.x); e <= experts; e += 1024) {
+    int32_t before = 0;
+    for (int i = 0; i < e; ++i) before += total[i];
+    first[e] = before;
+    for (int64_t c = 0; e < experts && c < chunks; ++c) counts[c * experts + e] += before;
   }
-  __syncthreads();
-  for (int e = threadIdx.x; e < experts; e += 1024)
-    for (int64_t c = 0; c < chunks; ++c) counts[c * experts + e] += total[e];
 }
 // … and each slot its row: behind those of its expert that come before it.
 __global__ void __launch_bounds__(kChunk)
     rank_kernel(const int32_t* expert, int64_t slots, int experts, const int32_t* counts, int32_t* row, int32_t* slot) {
   __shared__ int32_t of[kChunk];
+  allow_next_grid();
+  wait_for_previous_grid();
   const int64_t s = static_cast<int64_t>(blockIdx.x) * kChunk + threadIdx.x;
   const int32_t mine = s < slots ? expert[s] : -1;
   of[threadIdx.x] = mine;
@@ -180,6 +214,8 @@ __global__ void __launch_bounds__(kThreads)
                   int64_t ldy, int64_t rows, int64_t cols) {
   constexpr int kPacks = 4, kStep = kWarp * V;
   const int64_t r = static_cast<int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
+  allow_next_grid();
+  wait_for_previous_grid();
   if (r >= rows) return;
   const int64_t t = slot[r] / k, j = slot[r] % k;
   const float w = weights == nullptr ? 1.0f : to_float(static_cast<const T*>(weights)[t * ldw + j]);
@@ -205,8 +241,11 @@ __global__ void __launch_bounds__(kThreads)
     sum_kernel(const void* x, int64_t ldx, const int32_t* row, int64_t k, const void* weights, int64_t ldw,
                const void* add, int64_t lda, void* y, int64_t ldy, int64_t cols) {
   const int64_t t = blockIdx.x;
+  allow_next_grid();
+  wait_for_previous_grid();
   for (int64_t i = threadIdx.x * V; i < cols; i += kThreads * V) {
     float sum[V] = {}, f[V];
+#pragma unroll 4
     for (int64_t j = 0; j < k; ++j) {
       const float w = weights == nullptr ? 1.0f : to_float(static_cast<const T*>(weights)[t * ldw + j]);
       load<T, V>(x, row[t * k + j] * ldx + i).unpack(f);
@@ -291,20 +330,48 @@ void route(Stream s, const Route& r, void* scratch) {
   require(r.logits.cols <= kExperts, "at most 1,024 experts are routed to");
   const int64_t tokens = r.logits.rows, slots = tokens * k, chunks = ceil_div(slots, kChunk);
   auto* counts = static_cast<int32_t*>(scratch);
+  const RouteArgs a{r.logits.p,
+                    r.weights.p,
+                    static_cast<float*>(r.probabilities.p),
+                    r.expert,
+                    r.logits.ld,
+                    r.weights.ld,
+                    r.probabilities.ld,
+                    experts,
+                    k,
+                    r.logits.type == DType::kBF16,
+                    r.weights.type == DType::kBF16,
+                    r.renormalize};
+  const auto shared = [&](int threads) { return static_cast<size_t>(threads / kWarp * experts) * sizeof(float); };
+  // Calls f with how many experts a lane holds at most.
+  const auto with_each = [&](auto&& f) {
+    if (experts <= 4 * kWarp) return f(std::integral_constant<int, 4>());
+    if (experts <= 8 * kWarp) return f(std::integral_constant<int, 8>());
+    f(std::integral_constant<int, kExperts / kWarp>());
+  };
+  if (slots > 0 && slots <= kFewSlots && experts <= kFewExperts) {
+    with_each([&](auto each) {
+      launch_dependent(route_few_kernel<each.value>, dim3(1), dim3(kFewThreads), shared(kFewThreads), s, a,
+                       static_cast<int>(tokens), r.first, r.row, r.slot);
+    });
+    check_launch("route_few");
+    return;
+  }
   if (slots > 0) {
-    const size_t shared = static_cast<size_t>(experts + 2 * kRouteThreads / kWarp) * sizeof(float);
-    route_kernel<<<static_cast<unsigned>(tokens), kRouteThreads, shared, s>>>(
-        {r.logits.p, r.weights.p, static_cast<float*>(r.probabilities.p), r.expert, r.logits.ld, r.weights.ld,
-         r.probabilities.ld, experts, k, r.logits.type == DType::kBF16, r.weights.type == DType::kBF16, r.renormalize});
+    with_each([&](auto each) {
+      launch_dependent(route_kernel<each.value>, dim3(static_cast<unsigned>(ceil_div(tokens, kRouteThreads / kWarp))),
+                       dim3(kRouteThreads), shared(kRouteThreads), s, a, tokens);
+    });
     check_launch("route");
-    count_kernel<<<static_cast<unsigned>(chunks), kChunk, static_cast<size_t>(experts) * sizeof(int32_t), s>>>(
-        r.expert, slots, experts, counts);
+    launch_dependent(count_kernel, dim3(static_cast<unsigned>(chunks)), dim3(kChunk),
+                     static_cast<size_t>(experts) * sizeof(int32_t), s, r.expert, slots, experts, counts);
     check_launch("count_experts");
   }
-  place_kernel<<<1, 1024, 0, s>>>(counts, chunks, experts, r.first);
+  launch_dependent(place_kernel, dim3(1), dim3(1024), 0, s, counts, chunks, experts, r.first);
   check_launch("place_experts");
   if (slots == 0) return;
-  rank_kernel<<<static_cast<unsigned>(chunks), kChunk, 0, s>>>(r.expert, slots, experts, counts, r.row, r.slot);
+  launch_dependent(rank_kernel, dim3(static_cast<unsigned>(chunks)), dim3(kChunk), 0, s, r.expert, slots, experts,
+                   counts, r.row, r.slot);
   check_launch("rank_experts");
 }
 
@@ -324,9 +391,8 @@ void expert_gather(Stream s, const ExpertGather& g) {
   if (g.y.rows == 0) return;
   const auto grid = static_cast<unsigned>(ceil_div(g.y.rows, kThreads / kWarp));
   MXT_GPU_DISPATCH(g.y.type, wide(g.x) && wide(ConstMat(g.y)),
-                   gather_kernel<T, V>
-                   <<<grid, kThreads, 0, s>>>(g.x.p, g.x.ld, g.slot, static_cast<int32_t>(g.k), g.weights.p,
-                                              g.weights.ld, g.y.p, g.y.ld, g.y.rows, g.y.cols));
+                   launch_dependent(gather_kernel<T, V>, dim3(grid), dim3(kThreads), 0, s, g.x.p, g.x.ld, g.slot, g.k,
+                                    g.weights.p, g.weights.ld, g.y.p, g.y.ld, g.y.rows, g.y.cols));
   check_launch("expert_gather");
 }
 
@@ -334,8 +400,8 @@ void expert_sum(Stream s, const ExpertSum& c) {
   if (c.y.rows == 0) return;
   MXT_GPU_DISPATCH(
       c.y.type, wide(c.x) && wide(c.add) && wide(ConstMat(c.y)),
-      sum_kernel<T, V><<<static_cast<unsigned>(c.y.rows), kThreads, 0, s>>>(
-          c.x.p, c.x.ld, c.row, c.k, c.weights.p, c.weights.ld, c.add.p, c.add.ld, c.y.p, c.y.ld, c.y.cols));
+      launch_dependent(sum_kernel<T, V>, dim3(static_cast<unsigned>(c.y.rows)), dim3(kThreads), 0, s, c.x.p, c.x.ld,
+                       c.row, c.k, c.weights.p, c.weights.ld, c.add.p, c.add.ld, c.y.p, c.y.ld, c.y.cols));
   check_launch("expert_sum");
 }
 
