@@ -138,6 +138,7 @@ class Runs(unittest.TestCase):
         self.assertEqual(seen, [3, 4, 5, 6])
 
     def test_ctrl_c_ends_a_run_without_a_callback(self):
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it from the start
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
         with self.assertRaises(KeyboardInterrupt):
             mx.run(mx.Recipe.parse(RECIPE.replace("max_steps: 6", "max_steps: 1000000")), "ctrl_c")
