@@ -140,6 +140,15 @@ try {
     await page.keyboard.press("Control+A");
     await page.evaluate((t) => { const d = new DataTransfer(); d.setData("text/plain", t); const root = document.querySelector(".editor").shadowRoot; root.querySelector(".cm-content").dispatchEvent(new ClipboardEvent("paste", { clipboardData: d, bubbles: true, cancelable: true })); }, text);
   };
+  // What stands there now is valid: the verdict comes a moment after the last key, and until then the one before shows.
+  let asked = 0;
+  const isCheck = (r) => r.url().endsWith("/coach/api/check");
+  page.on("request", (r) => { if (isCheck(r)) ++asked; });
+  for (const end of ["requestfinished", "requestfailed"]) page.on(end, (r) => { if (isCheck(r)) --asked; });
+  const valid = async () => {
+    do await sleep(400); while (asked > 0);
+    await page.getByText("Valid", { exact: true }).waitFor();
+  };
   const builtin = (await server.json(`/coach/api/recipes/${recipe}`)).text;
   const small = real ? builtin.replace(/name: \.\/weights\/\S+/, `name: ${model}`).replace(/\n    epochs: 1/, `\n    max_steps: ${option("steps", "12")}`).replace("rows: 90", "rows: 20").replace("test_rows: 60", "test_rows: 4").replace("limit: 60", "limit: 4") + `\nreceipt:\n  output: ${join(folder, "receipt.json")}\n` : tiny.quick;
   await replace(small.replace("train:\n", "train:\n  bach: {per_device: 4}\n").replace("seq_len: ", "seq_len: 1"));
@@ -152,7 +161,7 @@ try {
   await page.keyboard.press("Escape");
   await page.keyboard.press("Shift+Tab");
   await replace(small);
-  await page.getByText("Valid", { exact: true }).waitFor();
+  await valid();
   // Completion from the schema.
   await page.keyboard.press("Control+End");
   await page.keyboard.type("eva");
@@ -160,7 +169,7 @@ try {
   assert.match(await page.locator(".editor .cm-tooltip-autocomplete").innerText(), /eval/);
   await page.keyboard.press("Escape");
   for (let i = 0; i < 3; ++i) await page.keyboard.press("Backspace");
-  await page.getByText("Valid", { exact: true }).waitFor();
+  await valid();
   await check("edit");
 
   // A path outside the server's folders is refused as it is typed.
@@ -168,7 +177,7 @@ try {
   await page.locator(".issues li").first().waitFor();
   assert.match(await page.locator(".issues").innerText(), /\/etc\/passwd lies outside/);
   await replace(small);
-  await page.getByText("Valid", { exact: true }).waitFor();
+  await valid();
 
   // Plan, preflight, data.
   await tab("Plan");
