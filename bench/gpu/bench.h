@@ -43,9 +43,9 @@ inline formats::ModelConfig model_of(const std::string& name) {
     int64_t hidden, ffn, layers, heads;
     bool tied;
   };
-  for (const S& s :
-       {S{"0.6b", 1024, 3072, 28, 16, true}, S{"1.7b", 2048, 6144, 28, 16, true}, S{"4b", 2560, 9728, 36, 32, true},
-        S{"8b", 4096, 12288, 36, 32, false}, S{"14b", 5120, 17408, 40, 40, false}}) {
+  for (const S& s : {S{"0.6b", 1024, 3072, 28, 16, true}, S{"1.7b", 2048, 6144, 28, 16, true},
+                     S{"4b", 2560, 9728, 36, 32, true}, S{"8b", 4096, 12288, 36, 32, false},
+                     S{"14b", 5120, 17408, 40, 40, false}, S{"32b", 5120, 25600, 64, 64, false}}) {
     if (name != s.name) continue;
     const nlohmann::ordered_json j{{"architectures", {"Qwen3ForCausalLM"}},
                                    {"model_type", "qwen3"},

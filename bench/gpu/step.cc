@@ -2,7 +2,7 @@
 // the product's own (models, graph, runtime, kernels); the data are random tokens in full rows.
 //   gpu_step MODEL ROWS SEQ MICRO STEPS [lora|lora:RANK|attention|full|muon] [none|cheap|layer|TENSORS]
 //   [bf16|f32|fp8|nf4|mxfp4|e4m3] [joined|apart] [profile|offload]
-// MODEL: 0.6b … 14b, or a config.json (bench/gpu/models); attention: adapters there alone; muon: full, as nanochat
+// MODEL: 0.6b … 32b, or a config.json (bench/gpu/models); attention: adapters there alone; muon: full, as nanochat
 // trains. offload: masters and states in the host's memory. fp8: activations in bf16 over a base held in E4M3
 // (train.base_precision: fp8_e4m3), in full training train.precision's; nf4, mxfp4, e4m3: over one in four or eight
 // bits (kind: qlora)
