@@ -114,11 +114,11 @@ int64_t report_bytes(const train::Setup& s, uint64_t free) {
 
 void require_report_fits(const train::Setup& s) {
   const int64_t least = report_bytes(s, 0);
-  if (least == 0 || static_cast<uint64_t>(least + train::process_bytes()) <= train::host_memory()) return;
+  const auto needed = static_cast<uint64_t>(least + train::process_bytes());
+  if (least == 0 || needed <= train::host_memory()) return;
   fail_input(
       "{}: quantize: comparing the trained model with its copy takes {} of the host's memory, {} may be used: {}",
-      s.recipe.source, human_bytes(static_cast<uint64_t>(least + train::process_bytes())),
-      human_bytes(train::host_memory()), kQuantizeLater);
+      s.recipe.source, human_bytes(needed), human_bytes(train::host_memory()), kQuantizeLater);
 }
 
 OrderedJson quantize_model(const QuantizeJob& job, const TokenizerBundle& side) {
