@@ -63,13 +63,15 @@ function(cuda_object out source)
   if(NOT MXT_PORTABLE)
     set(lines -lineinfo)
   endif()
-  # Paths from the build folder, and no name of a temporary file: two folders give the same bytes.
+  # Paths from the build folder, no name of a temporary file, and kernels' symbols after the source's place in the project instead of its
+  # place on this disk: two folders give the same bytes.
+  file(RELATIVE_PATH in_project ${CMAKE_SOURCE_DIR} ${source})
   file(RELATIVE_PATH from_here ${CMAKE_CURRENT_BINARY_DIR} ${source})
   file(RELATIVE_PATH headers ${CMAKE_CURRENT_BINARY_DIR} ${CMAKE_SOURCE_DIR}/src)
   add_custom_command(
     OUTPUT ${object}
     COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${NVCC} -std=c++20 ${gencode} -O3 ${lines} --objdir-as-tempdir -Xcompiler -fPIC,-fvisibility=hidden
-            -I${headers} -MD -MF ${n}.d -c ${from_here} -o ${n}.o
+            -Xcudafe --orig_src_path_name=${in_project} -I${headers} -MD -MF ${n}.d -c ${from_here} -o ${n}.o
     DEPENDS ${source}
     DEPFILE ${object}.d
     WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}
