@@ -39,6 +39,20 @@ Document encode_answers(const Example& e, const SampleEncoder& coder, const Enco
   if (!e.rejected) return d;
   Document other = encode_one(*e.rejected, coder, answers, where);
   const size_t prompt = std::min(first_target(d), first_target(other));
+  // An answer is judged from its first token on: what a row leaves out of the loss cannot begin it, or be all of it.
+  for (const auto& [answer, name] : {std::pair(&d, "chosen"), std::pair(&other, "rejected")}) {
+    const size_t first = first_target(*answer);
+    if (first == answer->labels.size())
+      fail_input(
+          "{}: nothing of \"{}\" is trained on: it holds no turn of the assistant's, or \"loss\", \"weight\" or the "
+          "like leaves them all out; take that away or leave the row out",
+          where, name);
+    if (e.kind == Example::Kind::kChat && first > prompt + 1)
+      fail_input(
+          "{}: \"{}\" begins with turns that are not trained on: a pair compares two answers to one prompt; put them "
+          "into the prompt, or leave the row out",
+          where, name);
+  }
   if (!std::equal(d.ids.begin(), d.ids.begin() + static_cast<ptrdiff_t>(prompt), other.ids.begin(),
                   other.ids.begin() + static_cast<ptrdiff_t>(prompt)))
     fail_input(
