@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "export/hugging_face.h"
 #include "export/limits.h"
 #include "export/rows.h"
@@ -123,9 +124,9 @@ OrderedJson messages_of(const OrderedJson& all) {
       OrderedJson list = OrderedJson::array();
       for (const auto& c : *calls) list.push_back(c.contains("function") ? c["function"] : c);
       message["role"] = "function_call";
-      message["content"] = list.dump();
+      message["content"] = json_text(list);
     } else if (const auto text = m.find("content"); text != m.end() && !text->is_null()) {
-      message["content"] = text->is_string() ? *text : OrderedJson(text->dump());
+      message["content"] = text->is_string() ? *text : OrderedJson(json_text(*text));
     }
     out.push_back(message);
   }
@@ -192,7 +193,7 @@ OrderedJson llama_factory_row(const data::Example& e, const config::Recipe& reci
     row["messages"] = messages_of(*e.messages);
     if (e.mark != 0) row["label"] = e.mark > 0;
   }
-  if (e.tools) row["tools"] = e.tools->dump();
+  if (e.tools) row["tools"] = json_text(*e.tools);
   return row;
 }
 

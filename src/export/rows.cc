@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_text.h"
 #include "data/curate.h"
 #include "data/dataset.h"
 #include "data/settings.h"
@@ -62,7 +63,7 @@ void write_source(const config::Recipe& r, data::RecordReader& reader, const dat
       fail_input("{}: is a row of {}, the ones before it are {}: keep one shape in a data set", where,
                  name_of(form_for(e, answers)), name_of(rows.form));
     if (cancel && cancel->load()) throw Error(Exit::kInterrupted, "stopped while the rows were written");
-    out.write(target.row(e, r).dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
+    out.write(json_text(target.row(e, r)) + "\n");
     return true;
   });
   if (out.size() == 0) fail_input("{}: no row is left to write", source.text());
@@ -184,7 +185,7 @@ void write_tokens(const config::Recipe& r, const std::string& prepared, const Ro
         e.kind = Kind::kTokens;
         e.ids.assign(ids.begin(), ids.end());
         e.labels.assign(labels.begin(), labels.end());
-        out.write(target.row(e, r).dump() + "\n");
+        out.write(json_text(target.row(e, r)) + "\n");
       }
     }
     out.commit();

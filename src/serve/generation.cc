@@ -3,12 +3,13 @@
 #include <ctime>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/text.h"
 
 namespace mxt::serve {
 
-std::string dump(const OrderedJson& j) { return j.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }
+std::string dump(const OrderedJson& j) { return json_text(j); }
 
 Generation::Generation(OperatorState& s, std::shared_ptr<Reply> reply, TicketPtr ticket, CommonFields common,
                        std::string model)

@@ -6,6 +6,7 @@
 
 #include "base/base64.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/text.h"
 #include "data/dataset.h"
 #include "data/shape/row.h"
@@ -120,7 +121,7 @@ std::vector<int32_t> read_numbers(const RowView& row, const char* column, bool n
                       x.get<double>() <= std::numeric_limits<int32_t>::max() &&
                       (x.get<double>() >= 0 || x == kNoTarget);
     if (!fits)
-      fail_input("{}: \"{}\"[{}] is {}, a token id{} is needed", row.where(), column, out.size(), x.dump(),
+      fail_input("{}: \"{}\"[{}] is {}, a token id{} is needed", row.where(), column, out.size(), json_text(x),
                  negative_ok ? " or -100" : "");
     out.push_back(x.get<int32_t>());
   }

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/json_text.h"
 #include "base/text.h"
 #include "tokenizer/chat/input/conversation.h"
 
@@ -20,7 +21,7 @@ bool flag_of(const OrderedJson& v, const std::string& at, const std::string& key
     throw BadChat(at, fmt::format(": a {} other than 0 and 1 is not built in: leave such turns out", key),
                   Exit::kMissing);
   }
-  throw BadChat(at, fmt::format(": \"{}\" is {}: true or false is wanted", key, v.dump().substr(0, 60)));
+  throw BadChat(at, fmt::format(": \"{}\" is {}: true or false is wanted", key, json_text(v).substr(0, 60)));
 }
 
 }  // namespace
