@@ -50,9 +50,8 @@ class Relay {
   }
 
   void whole(const net::HttpResponse& r) {
-    OrderedJson j = OrderedJson::parse(r.body, nullptr, false);
-    if (j.is_discarded() || !j.is_object())
-      refuse_status(502, "server_error", "", "the upstream server's answer is no JSON object");
+    OrderedJson j = parse_ordered_json(r.body, "the upstream server's answer");
+    if (!j.is_object()) refuse_status(502, "server_error", "", "the upstream server's answer is no JSON object");
     meter(j);
     if (chat_ && j.contains("choices") && j["choices"].is_array())
       for (auto& c : j["choices"])
@@ -104,8 +103,8 @@ class Relay {
   }
 
   void event(const std::string& text) {
-    OrderedJson j = OrderedJson::parse(text, nullptr, false);
-    if (j.is_discarded() || !j.is_object()) fail_input("the upstream server sent an event that is no JSON object");
+    OrderedJson j = parse_ordered_json(text, "an event of the upstream server");
+    if (!j.is_object()) fail_input("the upstream server sent an event that is no JSON object");
     meter(j);
     const bool usage_only = j.contains("choices") && j["choices"].is_array() && j["choices"].empty();
     if (usage_only && !wants_usage_) return;
@@ -117,6 +116,8 @@ class Relay {
         !j["choices"][0].is_object() || !j["choices"][0].contains("delta"))
       return send(j);
     OrderedJson& choice = j["choices"][0];
+    if (choice.contains("index") && !choice["index"].is_number_integer())
+      fail_input("the upstream server sent a choice whose index is no number");
     Stream& st = streams_[choice.value("index", 0)];
     OrderedJson& delta = choice["delta"];
     if (!delta.is_object()) return send(j);
@@ -196,6 +197,8 @@ void forward(OperatorState& s, const HttpRequest& http, std::shared_ptr<Reply> r
       f.integer("best_of", 1, 1, s.settings.max_choices);
       f.integer("max_tokens", 1, 0, INT32_MAX);
       stream = f.flag("stream", false);
+      if (const OrderedJson* o = f.get("stream_options"); o && !o->is_object() && !o->is_null())
+        refuse("stream_options", "stream_options must be an object");
     }
   }
   Relay relay(s, reply, *ticket, chat, body);
@@ -234,11 +237,12 @@ void forward(OperatorState& s, const HttpRequest& http, std::shared_ptr<Reply> r
                  {{"Content-Type", "application/json"}},
                  answer.body};
     if (const std::string* after = answer.header("Retry-After")) a.headers.emplace_back("Retry-After", *after);
-    if (OrderedJson::parse(a.body, nullptr, false).is_discarded())
+    if (!OrderedJson::accept(a.body))
       refuse_status(a.status, "server_error", "", "the upstream server refuses the request");
     reply->send(std::move(a));
   } catch (const Gone&) {
-  } catch (const Error& e) {
+  } catch (const std::exception& e) {
+    if (!begun && dynamic_cast<const ApiError*>(&e) != nullptr) throw;
     ApiError a;
     a.status = 502;
     a.type = "server_error";
