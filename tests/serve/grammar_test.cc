@@ -217,6 +217,9 @@ TEST(JsonGrammar, NoKeywordIsDroppedBesideAnother) {
   yes(maybe, {"null", "5"});
   no(maybe, {"\"x\""});
   yes(R"({"anyOf":[{"type":"integer"}],"nullable":true})", {"null", "5"});
+  no(R"({"enum":["a"],"nullable":true})", {"null"});
+  no(R"({"const":"a","nullable":true})", {"null"});
+  yes(R"({"enum":["a",null],"nullable":true})", {"null", R"("a")"});
   // Alternatives that the rest excludes fall away.
   yes(R"({"type":"string","anyOf":[{"maxLength":2},{"type":"integer"}]})", {R"("ab")"});
   no(R"({"type":"string","anyOf":[{"maxLength":2},{"type":"integer"}]})", {"5", R"("abc")"});
@@ -399,6 +402,9 @@ TEST(JsonGrammar, LongTextsOfAPatternOrFormat) {
   no(s("format", "uri", 0, 30), {R"("https://a.example.org/b/c/d/e/f")"});
   yes(s("pattern", "^é+$", 2, 3), {R"("éé")", R"("ééé")"});
   no(s("pattern", "^é+$", 2, 3), {R"("é")", R"("éééé")"});
+  const std::string address = s("pattern", "^[^@\\s]+@[^@\\s]+\\.[^@\\s]+$", 0, 20);
+  yes(address, {R"("a@b.c")", R"("é@ü.ö")"});
+  no(address, {R"("a@b")", R"("a b@c.d")"});
   yes(s("pattern", "b", 2, 3), {R"("ab")", R"("\"b")", R"("\u00e9b")"});
   no(s("pattern", "b", 2, 3), {R"("b")", R"("aaab")", R"("\"\"\"b")"});
   yes(R"({"type":"string","maxLength":100000000000000000000,"minLength":1.0})", {R"("a")"});
@@ -682,6 +688,7 @@ TEST(JsonGrammar, BadSchemasAreRefused) {
                         R"({"enum":["a",1],"type":"boolean"})",
                         R"({"const":5,"maximum":4})",
                         R"({"type":"array","items":{"enum":[1,2]},"uniqueItems":true,"minItems":3})",
+                        R"({"type":"object","minProperties":2,"maxProperties":1})",
                         R"({"type":"string","pattern":"^a+$","maxLength":0})",
                         R"({"allOf":[1]})"})
     EXPECT_THROW(of(s), Error) << s;

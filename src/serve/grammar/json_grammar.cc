@@ -230,7 +230,11 @@ JsonGrammar::Rule JsonGrammar::tool_calls(const OrderedJson& tools, const std::s
       g_.text(s, "</function>\n</tool_call>");
     } else {
       g_.text(s, "<tool_call>\n{\"name\": " + spelled(OrderedJson(name)) + ", \"arguments\": ");
-      s.push_back(Grammar::call(value(parameters, "#", 0)));
+      // Arguments are an object, whatever else the parameters leave open.
+      const bool said = parameters.is_object() && parameters.value("type", OrderedJson()) == OrderedJson("object");
+      s.push_back(Grammar::call(
+          said ? value(parameters, "#", 0)
+               : merged(copied(both(flat(copied(parameters, "#"), "#"), {{"type", "object"}}, "#"), "#"), "#", 0)));
       g_.text(s, "}\n</tool_call>");
     }
     g_.choice(call, s);

@@ -40,6 +40,11 @@ std::optional<std::string> pattern_of_format(const std::string& format, int64_t 
 // More than `most` is an error, or as good as no limit.
 int64_t count_of(const OrderedJson& s, const char* key, int64_t otherwise, int64_t most, const std::string& at);
 
+// NothingLeft where a most lies below its least; −1: none.
+void in_order(int64_t least, int64_t most, const char* low, const char* high, const std::string& at);
+// Whether null is among the values that a schema lists, or it lists none.
+bool null_is_listed(const OrderedJson& schema);
+
 class JsonGrammar {
  public:
   JsonGrammar();

@@ -261,6 +261,13 @@ class PatternReader {
       a.empty() ? m_.g.choice(r, s) : add_bytes(r, std::move(s), a, b);
     };
     const std::string lowest(from.size() - 1, '\x80'), highest(from.size() - 1, '\xBF');
+    if (from.substr(1) == lowest && to.substr(1) == highest) {  // all that begins so: one alternative
+      Grammar::Sequence s = before;
+      s.push_back(m_.g.bytes(byte_range(byte(from[0]), byte(to[0]))));
+      for (size_t i = 1; i < from.size(); ++i) s.push_back(m_.g.bytes(byte_range(0x80, 0xBF)));
+      m_.g.choice(r, s);
+      return;
+    }
     if (from[0] == to[0]) return add(byte(from[0]), byte(from[0]), from.substr(1), to.substr(1));
     add(byte(from[0]), byte(from[0]), from.substr(1), highest);
     add(static_cast<unsigned char>(byte(from[0]) + 1), static_cast<unsigned char>(byte(to[0]) - 1), lowest, highest);

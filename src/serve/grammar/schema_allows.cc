@@ -80,7 +80,7 @@ bool JsonGrammar::allows(const OrderedJson& s, const OrderedJson& v, const std::
     return allows(schema, value, at, depth + 1, seen);
   };
   auto list = [&](const char* key) { return s.contains(key) && s[key].is_array() ? &s[key] : nullptr; };
-  if (s.contains("nullable") && s["nullable"] == OrderedJson(true) && v.is_null()) return true;
+  if (s.contains("nullable") && s["nullable"] == OrderedJson(true) && v.is_null()) return null_is_listed(s);
   if (s.contains("type")) {
     bool any = false;
     for (const auto& t : s["type"].is_array() ? s["type"] : OrderedJson::array({s["type"]}))

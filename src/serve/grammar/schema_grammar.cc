@@ -101,11 +101,17 @@ OrderedJson on_its_own(OrderedJson part, const std::string& at) {
   return part;
 }
 
+}  // namespace
+
+bool null_is_listed(const OrderedJson& s) {
+  if (s.contains("const") && !s["const"].is_null()) return false;
+  const auto list = s.find("enum");
+  return list == s.end() || !list->is_array() || std::find(list->begin(), list->end(), OrderedJson()) != list->end();
+}
+
 void in_order(int64_t least, int64_t most, const char* low, const char* high, const std::string& at) {
   if (most >= 0 && most < least) throw NothingLeft(fmt::format("{}: {} is less than {}", at, high, low));
 }
-
-}  // namespace
 
 int64_t count_of(const OrderedJson& s, const char* key, int64_t otherwise, int64_t most, const std::string& at) {
   if (!s.contains(key)) return otherwise;
@@ -223,7 +229,8 @@ JsonGrammar::Rule JsonGrammar::value(const OrderedJson& s, const std::string& at
   if (s.contains("nullable")) {
     if (!s["nullable"].is_boolean()) fail_input("{}/nullable: true or false is wanted", at);
     const OrderedJson rest = without(s, {"nullable"}, at);
-    if (!s["nullable"].get<bool>()) return value(rest, at, depth + 1);
+    // Listed values stay all there are: null is one where it is listed (OpenAPI 3.0.3).
+    if (!s["nullable"].get<bool>() || !null_is_listed(rest)) return value(rest, at, depth + 1);
     return some(2, [&](size_t i) { return i == 0 ? value(rest, at, depth + 1) : null_; }, at);
   }
   if (s.contains("$ref")) {

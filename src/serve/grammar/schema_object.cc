@@ -129,6 +129,7 @@ JsonGrammar::Rule JsonGrammar::object(const OrderedJson& given, const std::strin
   if (!properties.is_object()) fail_input("{}/properties: an object is wanted", at);
   const int64_t least = count_of(s, "minProperties", 0, kMaxMembers, at),
                 most = count_of(s, "maxProperties", -1, kMaxMembers, at);
+  in_order(least, most, "minProperties", "maxProperties", at);
   std::vector<std::pair<std::string, const OrderedJson*>> list;
   std::deque<OrderedJson> schemas;
   for (const auto& [name, p] : properties.items())

@@ -204,6 +204,9 @@ ChatPrompt render_chat(const OperatorState& s, const Fields& f, OrderedJson tool
   for (const char* level : {"none", "minimal", "low", "medium", "high", "xhigh"}) known = known || effort == level;
   if (!known) refuse("reasoning_effort", "reasoning_effort must be none, minimal, low, medium, high or xhigh");
   if (effort == "none" && !kwargs.contains("enable_thinking")) kwargs["enable_thinking"] = false;
+  if (f.has("reasoning_effort") && !kwargs.contains("reasoning_effort") &&
+      s.served.chat_source.find("reasoning_effort") != std::string::npos)
+    kwargs["reasoning_effort"] = effort;
   tokenizer::ChatInput in;
   in.messages = &messages;
   in.tools = p.tools.is_null() ? nullptr : &p.tools;
