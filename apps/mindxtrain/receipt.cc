@@ -56,16 +56,19 @@ void run_replay(const Options& o, provenance::VerifyReport& report) {
 // What a chain says of a run whose files hold.
 void run_anchor(const Options& o, provenance::VerifyReport& report) {
   std::string registry = o.registry;
-  if (registry.empty()) {
-    const std::string recipe = (fs::path(o.manifest).parent_path() / "recipe.yaml").string();
-    const auto publish = fs::is_regular_file(recipe) ? config::load_recipe(recipe).publish : std::nullopt;
-    if (publish && publish->evm && publish->evm->registry) registry = *publish->evm->registry;
-    if (registry.empty())
-      fail_input("receipt --rpc: the run's recipe names no publish.evm.registry: give --registry 0x…");
+  std::optional<uint64_t> chain;  // the recipe's: anybody can start one that holds a registry at the same address
+  const std::string recipe = (fs::path(o.manifest).parent_path() / "recipe.yaml").string();
+  const auto publish = fs::is_regular_file(recipe) ? config::load_recipe(recipe).publish : std::nullopt;
+  if (publish && publish->evm && publish->evm->registry) {
+    chain = static_cast<uint64_t>(publish->evm->chain_id);
+    if (registry.empty()) registry = *publish->evm->registry;
   }
+  if (registry.empty())
+    fail_input("receipt --rpc: the run's recipe names no publish.evm.registry: give --registry 0x…");
   std::optional<evm::Address> publisher;
   if (!o.publisher.empty()) publisher = evm::address_setting(o.publisher, "--publisher");
   evm::Rpc rpc(o.rpc, publish_surroundings().http);
+  if (chain) rpc.require_chain(*chain);
   const auto check =
       publish::check_anchor(o.manifest, rpc, evm::address_setting(registry, "--registry"), publisher, &g_stop);
   report.findings.insert(report.findings.end(), check.findings.begin(), check.findings.end());
@@ -75,8 +78,9 @@ void run_anchor(const Options& o, provenance::VerifyReport& report) {
 // One file of a run that may not be here: the manifest alone says whether it is of it.
 void run_proof(const Options& o) {
   const Json manifest = read_json_file(o.manifest);
-  const auto report = provenance::verify_text(read_file(o.manifest), o.manifest, "");
-  provenance::require_verified(report, o.manifest);
+  provenance::VerifyOptions v;
+  if (!o.key.empty()) v.trusted_key = provenance::load_public_key(o.key);
+  provenance::require_verified(provenance::verify_statement(o.manifest, v), o.manifest);
   if (!o.prove.empty()) {
     std::printf("%s\n", provenance::prove_file(manifest, o.prove).dump(2).c_str());
     return;
@@ -110,8 +114,11 @@ void add_receipt(CLI::App& app) {
       ->needs(rpc);
   c->add_option("--publisher", o->publisher, "who must have anchored it (else all who did are named)")->needs(rpc);
   c->add_flag("--json", o->json, "machine-readable answer");
-  c->add_option("--prove", o->prove, "print a proof that this file (checkpoint/…) is one of the run's");
-  c->add_option("--proof", o->proof, "check such a proof against the manifest alone");
+  auto* prove = c->add_option("--prove", o->prove, "print a proof that this file (checkpoint/…) is one of the run's");
+  auto* proof = c->add_option("--proof", o->proof, "check such a proof against the manifest (and its signature) alone");
+  prove->excludes(proof);
+  for (CLI::Option* alone : {prove, proof})
+    for (const char* other : {"--config", "--replay", "--rpc", "--json"}) alone->excludes(c->get_option(other));
   c->callback([o, keygen] {
     if (keygen->parsed()) return;
     if (o->manifest.empty())

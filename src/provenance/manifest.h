@@ -94,7 +94,9 @@ std::string manifest_of(const std::string& folder);
 // Re-hashes everything; a manifest in a folder "provenance" is that of a published copy. What differs is in the report;
 // throws only where the manifest cannot be read at all (kBadInput) or is no manifest (kVerifyFailed).
 VerifyReport verify(const std::string& manifest_path, const VerifyOptions& options = {});
-// The same for the text of a manifest that lies elsewhere, against the run in `folder`. "" = the run's files are not
+// The manifest's own words, and its signature where its envelope lies beside it or a key is asked for; no subject.
+VerifyReport verify_statement(const std::string& manifest_path, const VerifyOptions& options);
+// As verify() for the text of a manifest that lies elsewhere, against the run in `folder`. "" = the run's files are not
 // here: the manifest's own digests are checked, no file's, and no subject is reported to hold.
 VerifyReport verify_text(std::string_view text, const std::string& name, const std::string& folder,
                          const VerifyOptions& options = {});
