@@ -57,6 +57,13 @@ std::vector<std::unique_ptr<Step>> chosen_steps(const Run& run, const Surroundin
   return steps;
 }
 
+std::string without(const std::vector<std::string>& secrets, std::string text) {
+  for (const std::string& secret : secrets)
+    if (secret.size() >= 4)
+      for (size_t at = 0; (at = text.find(secret, at)) != text.npos; at += 3) text.replace(at, secret.size(), "***");
+  return text;
+}
+
 }  // namespace
 
 Json StepContext::state() const {
@@ -74,8 +81,16 @@ Json StepContext::result_of(const std::string& step) const {
   return it != all_.end() && is_done(*it) ? it->value("result", Json()) : Json();
 }
 
-std::vector<StepOutcome> publish(const Run& run, const Surroundings& around, const std::vector<std::string>& only,
+std::vector<StepOutcome> publish(const Run& run, const Surroundings& given, const std::vector<std::string>& only,
                                  bool dry_run, const std::function<void(const StepOutcome&)>& progress) {
+  // What was asked of the environment, addresses apart, is a secret; a service may say it back in an error.
+  std::vector<std::string> secrets{given.hub.token};
+  Surroundings around = given;
+  around.variable = [&](const std::string& name) {
+    const std::string value = given.variable(name);
+    if (!name.ends_with("_URL") && !name.ends_with("_ENDPOINT")) secrets.push_back(value);
+    return value;
+  };
   const auto steps = chosen_steps(run, around, only);
   std::optional<FolderLock> lock;
   if (!dry_run) lock.emplace(run.folder);
@@ -109,9 +124,10 @@ std::vector<StepOutcome> publish(const Run& run, const Surroundings& around, con
       file.write();
       add({s->name(), s->target(), StepOutcome::State::kDone, result});
     } catch (const Error& e) {
-      file.entry(*s)["error"] = replace_invalid_utf8(e.what());
+      const std::string what = without(secrets, e.what());
+      file.entry(*s)["error"] = replace_invalid_utf8(what);
       file.write();
-      throw Error(e.code(), fmt::format("{}: {}", s->name(), e.what()));
+      throw Error(e.code(), fmt::format("{}: {}", s->name(), what));
     }
   }
   return out;

@@ -93,7 +93,7 @@ std::string LfsUploader::put(const UploadFile& f, const std::string& href, uint6
     q.parts = {{f.text.substr(offset, bytes), "", 0, 0}};
   else
     q.parts = {{"", f.source, offset, bytes}};
-  const HttpResponse r = session_.send(q);
+  const HttpResponse r = session_.send(q, false);
   if (r.status < 200 || r.status >= 300)
     fail_input("{}: the store answers {} to its upload: {}", f.path, r.status, printable(r.body.substr(0, 200)));
   const std::string* etag = r.header("ETag");
@@ -132,8 +132,10 @@ uint64_t LfsUploader::put_parts(const UploadFile& f, const std::string& href, co
   }
   const HttpResponse r = session_.post_json(href, {{"oid", f.sha256}, {"parts", done}}, true, kLfsHeaders);
   if (r.status < 200 || r.status >= 300) {
-    parts_.erase(f.sha256);  // whatever the store has of it, it is not whole
-    save();
+    if (r.status / 100 == 4 && r.status != 408 && r.status != 429) {  // else the same parts may do the next time
+      parts_.erase(f.sha256);                                         // whatever the store has of it, it is not whole
+      save();
+    }
     session_.refuse(r, f.path);
   }
   return sent;

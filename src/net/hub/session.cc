@@ -24,10 +24,10 @@ HubSession::HubSession(const HubSettings& settings)
   while (base_.ends_with('/')) base_.pop_back();
 }
 
-HttpResponse HubSession::send(HttpRequest q) {
+HttpResponse HubSession::send(HttpRequest q, bool with_token) {
   const auto url = parse_url(q.url);
   if (!url) fail_input("{}: names an address that is none: \"{}\"", base_, printable(q.url.substr(0, 200)));
-  if (!settings_.token.empty() && url->same_origin(endpoint_))
+  if (with_token && !settings_.token.empty() && url->same_origin(endpoint_))
     q.headers.emplace_back("Authorization", "Bearer " + settings_.token);
   q.leave_origin = false;
   uint64_t bytes = q.body.size();

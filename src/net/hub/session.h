@@ -15,7 +15,8 @@ class HubSession {
   explicit HubSession(const HubSettings& settings);
   const std::string& base() const { return base_; }
   // The token goes to the endpoint's own origin and nowhere else; redirects to other hosts are answers.
-  HttpResponse send(HttpRequest request);
+  // Addresses that a store signed want none of it.
+  HttpResponse send(HttpRequest request, bool with_token = true);
   HttpResponse post_json(const std::string& url, const Json& body, bool repeatable, Headers headers = {});
   // The JSON of a 2xx answer, else refuse().
   Json json(const HttpResponse& r, const std::string& what) const;

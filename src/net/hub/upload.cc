@@ -63,12 +63,20 @@ class Uploader {
     if (settings_.progress) settings_.progress(line);
   }
 
-  // True where the repository is there for us.
+  // True where the repository is there for us. One that all can read is not written where the recipe wants it private.
   bool is_there() {
     HttpRequest q;
     q.url = fmt::format("{}/api/{}", session_.base(), repo_.api());
     const HttpResponse r = session_.send(q);
-    if (r.status == 200) return true;
+    if (r.status == 200) {
+      const Json said = Json::parse(r.body, nullptr, false);
+      if (settings_.is_private && said.is_object() && said.value("private", Json()) == Json(false))
+        fail_input(
+            "{}: is there and everybody can read it, and publish.hf.private asks for the contrary: make it "
+            "private there, or write private: false",
+            page());
+      return true;
+    }
     if (r.status == 401 || r.status == 403 || r.status == 404) return false;
     session_.refuse(r, page());
   }
@@ -86,7 +94,10 @@ class Uploader {
       if (r.status / 100 == 2) return say("made " + page());
       if (r.status != 409) break;
       const std::string* said = r.header("X-Error-Message");
-      if ((r.body + (said ? *said : "")).find("conflicting operation") == std::string::npos) return;
+      if ((r.body + (said ? *said : "")).find("conflicting operation") == std::string::npos) {
+        if (settings_.is_private) is_there();
+        return;
+      }
       session_.wait(0.5 * (1 << tries));
     }
     // A token that may write to this repository need not be one that may make repositories.

@@ -35,7 +35,8 @@ evm::Sent EvmChain::send(const StepContext& c, const std::string& name, const ev
   };
   evm::Sent sent = evm::send_transaction(rpc_, key(), to, data, s, state.value(name, Json()), keep, around_.stop);
   if (!sent.receipt.succeeded) {
-    keep(nullptr);
+    state.erase(name);  // nothing is under way: what stands on the chain counts again
+    c.save(state.empty() ? Json() : state);
     fail_input("{}: transaction {} was mined and failed: the same command tries again", rpc_.name(),
                evm::hex(sent.hash));
   }
