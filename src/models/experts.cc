@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "models/decoder.h"
 
 namespace mxt::models {
@@ -8,6 +9,8 @@ using namespace graph;
 
 ValueId Decoder::experts(ValueId x, const std::string& ours, const std::string& theirs, const ExpertStyle& style) {
   const int64_t inner = c.moe_intermediate_size, count = c.num_experts;
+  if (c.glu_limit <= 0 && c.activation != "silu" && c.activation != "swish")
+    fail_missing("experts with \"hidden_act\": \"{}\" are not built in: silu is", c.activation);
   const std::string router_name = theirs + std::string(style.router);
   const ValueId router = matrix(ours + "router", width, {{router_name + ".weight", 0, count}}, std);
   const ValueId b_router = style.bias ? bias(ours + "router_bias", {{router_name + ".bias", 0, count}}) : kNone;

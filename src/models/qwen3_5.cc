@@ -17,6 +17,8 @@ namespace {
 ValueId gated_delta_net(Decoder& d, ValueId x, int64_t i) {
   const formats::ModelConfig& c = d.c;
   Graph& g = d.g;
+  if (c.activation != "silu" && c.activation != "swish")
+    fail_missing("gated delta layers with \"hidden_act\": \"{}\" are not built in: silu is", c.activation);
   const std::string ours = fmt::format("layers.{}.", i), theirs = d.block(i) + "linear_attn.";
   const int64_t keys = c.linear_key_heads * c.linear_key_head_dim, heads = c.linear_value_heads,
                 values = heads * c.linear_value_head_dim, channels = 2 * keys + values;

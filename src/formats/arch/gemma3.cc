@@ -1,4 +1,5 @@
 // Gemma 3, text (Gemma Team 2025).
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "formats/arch/families.h"
@@ -73,7 +74,10 @@ void write(const ModelConfig& c, OrderedJson& j) {
   j.erase("hidden_act");
   j["hidden_activation"] = c.activation;
   j["rope_local_base_freq"] = c.sliding_rope_theta;
-  j["query_pre_attn_scalar"] = c.query_scalar;
+  if (c.query_scalar == std::floor(c.query_scalar))  // transformers wants a whole number to be written as one
+    j["query_pre_attn_scalar"] = static_cast<int64_t>(c.query_scalar);
+  else
+    j["query_pre_attn_scalar"] = c.query_scalar;
   j["sliding_window"] = sliding_window(c);
   j["sliding_window_pattern"] = kPattern;
 }

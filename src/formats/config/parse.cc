@@ -187,6 +187,9 @@ void ModelConfig::check(std::string_view source) const {
     fail_input("{}: rotary embedding needs an even head_dim, not {}", source, head_dim);
   if (num_experts > 0 && experts_per_token > num_experts)
     fail_input("{}: {} experts per token of {} experts", source, experts_per_token, num_experts);
+  if (family->linear_attention && linear_value_heads % linear_key_heads != 0)
+    fail_input("{}: {} linear value heads cannot share {} key heads evenly", source, linear_value_heads,
+               linear_key_heads);
   if (rope_scaling.kind == RopeScaling::Kind::kLongRope)
     for (const auto* list : {&rope_scaling.short_factor, &rope_scaling.long_factor})
       if (static_cast<int64_t>(list->size()) != rotary() / 2)

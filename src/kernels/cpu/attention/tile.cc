@@ -38,10 +38,10 @@ inline void store_one(float v, float* p) { *p = v; }
 inline void store_one(float v, uint16_t* p) { *p = float_to_bf16(v); }
 
 // 2^x for x ≤ 127, to two units in the last place; below −126 the smallest normal number. With x = i + r, |r| ≤ ½, 2^r
-// is its Taylor polynomial (remainder under 1e-8).
+// is its Taylor polynomial (remainder under 1e-8). Of a Max with what is no number x86 gives the second: it stays one.
 HWY_INLINE V exp2(V x) {
   const D d;
-  x = hn::Max(x, hn::Set(d, -126.0f));
+  x = hn::Max(hn::Set(d, -126.0f), x);
   const V i = hn::Round(x), r = hn::Sub(x, i);
   V p = hn::Set(d, 1.5252734e-5f);
   p = hn::MulAdd(p, r, hn::Set(d, 1.5403530e-4f));

@@ -37,7 +37,8 @@ void sinks_of(const AttentionSinks& a, int64_t begin, int64_t end) {
     for (int64_t h = 0; h < a.heads; ++h) {
       float& lse = a.lse[h * tokens + t];
       const float sink = a.sinks[h], top = std::max(lse, sink);
-      const float all = top + std::log1p(std::exp(std::min(lse, sink) - top));
+      float all = top + std::log1p(std::exp(std::min(lse, sink) - top));
+      if (!(sink < INFINITY)) all = NAN;  // comparisons pass over what is no number
       const V part = splat(std::exp(lse - all));
       T* o = row_at<T>(a.out, t) + h * d;
       for_each(d, [&](int64_t i, auto w) HWY_ATTR { store(hn::Mul(load(o + i, w), part), o + i, w); });
