@@ -67,6 +67,37 @@ const Case kCases[] = {
      },
      1,
      {"not numbers"}},
+    {"keys_not_a_number",  // scores and sinks pass through comparisons, which pass over what is no number
+     "llama_mqa",
+     [](Json&, Tensors& t) {
+       const float nan = std::numeric_limits<float>::quiet_NaN();
+       std::memcpy(t.at(key_with(t, "k_proj.weight")).second.data(), &nan, 4);
+     },
+     1,
+     {"not numbers"}},
+    {"sinks_not_a_number",
+     "gpt_oss",
+     [](Json&, Tensors& t) {
+       const float nan = std::numeric_limits<float>::quiet_NaN();
+       std::memcpy(t.at(key_with(t, "sinks")).second.data(), &nan, 4);
+     },
+     1,
+     {"not numbers"}},
+    {"value_heads_that_keys_cannot_share",
+     "qwen3_5",
+     [](Json& c, Tensors&) { c["linear_num_key_heads"] = 3; },
+     1,
+     {"4 linear value heads cannot share 3 key heads"}},
+    {"another_activation_of_experts",
+     "qwen3_moe",
+     [](Json& c, Tensors&) { c["hidden_act"] = "gelu_pytorch_tanh"; },
+     3,
+     {"gelu_pytorch_tanh", "silu is"}},
+    {"another_activation_of_delta_layers",
+     "qwen3_5",
+     [](Json& c, Tensors&) { c["hidden_act"] = "gelu_pytorch_tanh"; },
+     3,
+     {"gelu_pytorch_tanh", "silu is"}},
     {"types_of_another_length",
      "qwen3_5",
      [](Json& c, Tensors&) { c["layer_types"].erase(0); },

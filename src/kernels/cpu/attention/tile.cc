@@ -38,10 +38,10 @@ inline void store_one(float v, float* p) { *p = v; }
 inline void store_one(float v, uint16_t* p) { *p = float_to_bf16(v); }
 
 // 2^x for x ≤ 127, to two units in the last place; below −126 the smallest normal number. With x = i + r, |r| ≤ ½, 2^r
-// is its Taylor polynomial (remainder under 1e-8). Of a Max with what is no number x86 gives the second: it stays one.
-HWY_INLINE V exp2(V x) {
+// is its Taylor polynomial (remainder under 1e-8). What is no number stays none.
+HWY_INLINE V exp2(V given) {
   const D d;
-  x = hn::Max(hn::Set(d, -126.0f), x);
+  const V x = hn::Max(given, hn::Set(d, -126.0f));
   const V i = hn::Round(x), r = hn::Sub(x, i);
   V p = hn::Set(d, 1.5252734e-5f);
   p = hn::MulAdd(p, r, hn::Set(d, 1.5403530e-4f));
@@ -52,7 +52,8 @@ HWY_INLINE V exp2(V x) {
   p = hn::MulAdd(p, r, hn::Set(d, 6.9314718e-1f));
   p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
   const hn::RebindToSigned<D> di;
-  return hn::BitCast(d, hn::Add(hn::BitCast(di, p), hn::ShiftLeft<23>(hn::ConvertTo(di, i))));
+  const V power = hn::BitCast(d, hn::Add(hn::BitCast(di, p), hn::ShiftLeft<23>(hn::ConvertTo(di, i))));
+  return hn::IfThenElse(hn::IsNaN(given), given, power);
 }
 
 // Lanes [c, c + N) that lie in [first, last).
