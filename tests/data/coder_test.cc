@@ -1,6 +1,7 @@
 // The real tokenizer behind the interface, with vocabularies made here.
 #include "data/coder.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "data/encode/encode.h"
@@ -35,6 +36,26 @@ TEST(SampleEncoder, MasksAChatThroughTheRealTemplate) {
   }
   EXPECT_EQ(all, "<|im_start|>user\ntwo plus two<|im_end|>\n<|im_start|>assistant\nfour<|im_end|>\n");
   EXPECT_EQ(trained, "four<|im_end|>");
+}
+
+// What a row leaves out of the loss is neither trained by the way nor trained on one side alone.
+TEST(SampleEncoder, APairJudgesWholeAnswers) {
+  const auto coder = characters_with_chat();
+  const auto encode = [&](const std::string& chosen, const std::string& rejected) {
+    Record r;
+    r.text = R"({"prompt":[{"role":"user","content":"q"}],"chosen":[)" + chosen + R"(],"rejected":[)" + rejected + "]}";
+    r.path = std::make_shared<const std::string>("row");
+    return encode_answers(read_example(r, find_layout(r, {})), *coder, {}, "row");
+  };
+  const std::string no = R"({"role":"assistant","content":"no"})";
+  const std::string yes = R"({"role":"assistant","content":"yo")";
+  const Document d = encode(yes + "}", no);
+  EXPECT_EQ(std::count_if(d.labels.begin(), d.labels.end(), [](int32_t l) { return l != -100; }),
+            2 * (2 + static_cast<int>(std::string("<|im_end|>").size())));
+  EXPECT_HAS(error_of([&] { encode(yes + R"(,"loss":false},{"role":"user","content":"and"},)" + yes + "}", no); }),
+             "\"chosen\" begins with turns that are not trained on");
+  EXPECT_HAS(error_of([&] { encode(yes + R"(,"weight":0})", no); }), "nothing of \"chosen\" is trained on");
+  EXPECT_HAS(error_of([&] { encode(no, yes + R"(,"loss":false})"); }), "nothing of \"rejected\" is trained on");
 }
 
 TEST(SampleEncoder, ContentsThatATemplateLeavesOutAreSaid) {
