@@ -51,14 +51,15 @@ void add_data(std::string& out, const Run& run) {
   else
     what =
         config::text_of(d.source) == std::string_view("local") ? "local files" : std::string(config::text_of(d.source));
-  out +=
-      fmt::format("\n## Data\n\n- Source: {}\n- Loss on: {}\n- Sequences of up to {} tokens, {}\n", what,
-                  d.train_on == config::TrainOn::kAssistant ? "the assistant's tokens alone" : "every token", d.seq_len,
-                  !d.packing                                 ? "not packed"
-                  : d.boundaries == config::Boundaries::kRow ? "packed; documents of a row see those before them"
-                                                             : "packed; no document sees another");
   const std::string record = run.folder + "/dataset/dataset.json";
   const Json j = fs::exists(record) ? Json::parse(read_file(record), nullptr, false) : Json();
+  const bool is_text = j.is_object() && j.value("shape", Json()) == Json("text");  // all of it is trained
+  out += fmt::format(
+      "\n## Data\n\n- Source: {}\n- Loss on: {}\n- Sequences of up to {} tokens, {}\n", what,
+      d.train_on == config::TrainOn::kAssistant && !is_text ? "the assistant's tokens alone" : "every token", d.seq_len,
+      !d.packing                                 ? "not packed"
+      : d.boundaries == config::Boundaries::kRow ? "packed; documents of a row see those before them"
+                                                 : "packed; no document sees another");
   if (j.is_object() && j.contains("train"))
     out += fmt::format("- {} documents, {} tokens, {} of them trained on\n", text(at(j, "/train/documents")),
                        text(at(j, "/train/tokens")), text(at(j, "/train/targets")));

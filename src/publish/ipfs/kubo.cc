@@ -37,11 +37,16 @@ class KuboStep : public Step {
   Json run(const StepContext& c) const override {
     Service kubo("Kubo at " + base_, c.around.http);
     const std::string car = run_.folder + "/.publish.car";
+    const struct Removed {
+      const std::string& path;
+      ~Removed() {
+        std::error_code ec;
+        fs::remove(path, ec);
+      }
+    } removed{car};  // whatever becomes of it: it is as large as the model, and made again
     const DagRoot root = computed(c, car);
     const Json result = {{"cid", root.text()}, {"profile", profile_.name}, {"bytes", root.file_bytes}};
     if (!is_pinned(kubo, root)) car_ ? import_car(kubo, root, car) : add_files(kubo, root);
-    std::error_code ec;
-    fs::remove(car, ec);
     return result;
   }
 
