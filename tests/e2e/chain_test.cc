@@ -519,6 +519,14 @@ TEST(Signed, ARunSignsWithTheRecipesKey) {
   EXPECT_EQ(r.code, 0) << r.out;
   EXPECT_NE(r.out.find("signer              ed25519:"), std::string::npos) << r.out;
   EXPECT_EQ(cli::run("receipt " + (c.f / "out") + " --replay").code, 0);
+  // A proof of one file asks for the signature like the whole.
+  const std::string out = "receipt " + (c.f / "out");
+  ASSERT_EQ(cli::run(out + " --prove checkpoint/tokenizer_config.json > " + (c.f / "proof.json")).code, 0);
+  ASSERT_EQ(cli::run("key new " + (c.f / "other")).code, 0);
+  const std::string proof = out + " --proof " + (c.f / "proof.json");
+  EXPECT_EQ(cli::run(proof + " --key " + key + ".pub").code, 0);
+  EXPECT_EQ(cli::run(proof + " --key " + (c.f / "other.pub")).code, 2);
+  EXPECT_EQ(cli::run(proof + " --replay").code, 1);
   const std::string envelope = c.f / "out/manifest.dsse.json", good = read_file(envelope);
   for (size_t at : {size_t{5}, good.size() / 2, good.size() - 30}) {
     std::string bad = good;
@@ -527,6 +535,7 @@ TEST(Signed, ARunSignsWithTheRecipesKey) {
     r = cli::run("receipt " + (c.f / "out"));
     EXPECT_EQ(r.code, 2) << at;
     EXPECT_NE(r.out.find("manifest.dsse.json"), std::string::npos) << r.out;
+    EXPECT_EQ(cli::run(proof).code, 2) << at;
   }
   fs::remove(envelope);
   EXPECT_EQ(cli::run("receipt " + (c.f / "out")).code, 2);
