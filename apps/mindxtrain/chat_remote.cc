@@ -32,7 +32,7 @@ std::string message_of(const net::HttpResponse& r) {
 RemoteChat::RemoteChat(const RemoteOptions& options) : o_(options), http_(http_options()) {
   address_ = o_.url;
   while (address_.ends_with('/')) address_.pop_back();
-  if (!net::parse_url(address_)) fail_input("--url {}: no http(s) address", o_.url);
+  net::public_url(address_, "--url");
   if (!address_.ends_with("/v1")) address_ += "/v1";
   address_ += "/chat/completions";
   if (o_.pay_file.empty() != o_.max_usd.empty()) fail_input("--pay FILE and --max-usd X belong together");

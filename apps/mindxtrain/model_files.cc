@@ -98,6 +98,16 @@ class Fetching {
 
 }  // namespace
 
+net::Proxies proxies() {
+  const auto either = [](const char* small, const char* large) {
+    const std::string v = environment(small);
+    return v.empty() ? environment(large) : v;
+  };
+  return {.https = either("https_proxy", "HTTPS_PROXY"),
+          .http = either("http_proxy", "HTTP_PROXY"),
+          .none = either("no_proxy", "NO_PROXY")};
+}
+
 // As huggingface_hub reads them.
 net::HubSettings hub_settings() {
   net::HubSettings h;
@@ -120,8 +130,7 @@ net::HubSettings hub_settings() {
   std::error_code ec;
   if (h.token.empty() && fs::is_regular_file(file, ec)) h.token = read_file(file);  // what `hf auth login` leaves
   h.token = trim(h.token);
-  set("HTTPS_PROXY", h.proxy);
-  set("NO_PROXY", h.no_proxy);
+  h.proxies = proxies();
   h.cancel = &g_stop;
   h.progress = [all = std::make_shared<Fetching>()](const std::string& path, uint64_t done, uint64_t) {
     all->update(path, done);

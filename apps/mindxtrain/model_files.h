@@ -23,8 +23,10 @@ namespace mxt::app {
 // Of an encrypted signing key: MINDXTRAIN_KEY_PASSPHRASE.
 std::string key_passphrase();
 // How the Hub is reached: HF_ENDPOINT, HF_TOKEN (or the file that `hf auth login` leaves), HF_HOME, HF_HUB_CACHE,
-// HF_HUB_OFFLINE, HTTPS_PROXY, NO_PROXY.
+// HF_HUB_OFFLINE, and the proxies.
 net::HubSettings hub_settings();
+// https_proxy, http_proxy and no_proxy, or their names in capitals.
+net::Proxies proxies();
 
 enum class Fetch { kAllowed, kNever };  // kNever: what the cache lacks is kMissing
 enum class Parts { kAll, kNoWeights };  // of a Hub id: kNoWeights leaves gigabytes where they are

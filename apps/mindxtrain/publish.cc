@@ -18,8 +18,7 @@ publish::Surroundings publish_surroundings() {
   publish::Surroundings s;
   s.variable = [](const std::string& name) { return environment(name.c_str()); };
   s.hub = hub_settings();
-  s.http.proxy = s.hub.proxy;
-  s.http.no_proxy = s.hub.no_proxy;
+  s.http.proxies = proxies();
   s.http.cancel = &g_stop;
   s.stop = &g_stop;
   return s;

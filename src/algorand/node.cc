@@ -25,9 +25,7 @@ std::string said(const net::HttpResponse& r) {
 Node::Node(const std::string& url, std::string token, const net::HttpOptions& options)
     : url_(url), token_(std::move(token)), http_(options) {
   while (url_.ends_with('/')) url_.pop_back();
-  const auto parsed = net::parse_url(url_);
-  if (!parsed) fail_input("algod: \"{}\" is no http or https URL", printable(url.substr(0, 200)));
-  name_ = "algod at " + url_.substr(0, url_.find('/', url_.find("//") + 2));
+  name_ = "algod at " + net::public_url(url_, "algod").origin();
 }
 
 net::HttpResponse Node::ask(const std::string& method, const std::string& path, const std::string& body) {

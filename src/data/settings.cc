@@ -127,8 +127,7 @@ std::string teacher_rows(const config::Data& d, const Access& access, const std:
   }
   net::HttpOptions o;
   o.ca_file = access.hub.ca_file;
-  o.proxy = access.hub.proxy;
-  o.no_proxy = access.hub.no_proxy;
+  o.proxies = access.hub.proxies;
   o.retry_base_seconds = access.hub.retry_base_seconds;
   o.cancel = access.cancel;
   const std::string file = (fs::path(out) / "teacher.jsonl").string();

@@ -24,9 +24,7 @@ std::string text_at(const Json& j, const char* key) {
 }  // namespace
 
 Rpc::Rpc(const std::string& url, const net::HttpOptions& options) : url_(url), http_(options) {
-  const auto u = net::parse_url(url);
-  if (!u) fail_input("\"{}\" is no http or https URL of a node", printable(url.substr(0, 200)));
-  name_ = "the node at " + u->origin();
+  name_ = "the node at " + net::public_url(url, "the node").origin();
 }
 
 void Rpc::nonsense(const std::string& method) const {

@@ -124,7 +124,7 @@ HttpClient::~HttpClient() = default;
 
 HttpResponse HttpClient::send(const HttpRequest& r) {
   const std::optional<Url> first = parse_url(r.url);
-  if (!first) fail_input("\"{}\" is not an http or https URL", r.url.substr(0, 200));
+  if (!first) fail_input("\"{}\" is not an http or https URL", shown_url(r.url));
   for (const auto& [name, value] : r.headers)
     if (!is_header_text(name) || !is_header_text(value))
       fail_input("header \"{}\" holds a line break", name.substr(0, 60));
@@ -145,7 +145,7 @@ HttpResponse HttpClient::send(const HttpRequest& r) {
     if (!is_redirect(status) || !location || r.redirects == 0) return std::nullopt;
     const auto next = resolve_url(url, *location);
     if (!next)
-      fail_input("{}: is redirected to \"{}\", which is no http or https URL", url.text(), location->substr(0, 200));
+      fail_input("{}: is redirected to \"{}\", which is no http or https URL", url.text(), shown_url(*location));
     if (!r.leave_origin && !next->same_origin(url)) return std::nullopt;
     if (url.scheme == "https" && next->scheme == "http")
       fail_input("{}: is redirected from https to http, which is not followed", url.text());
@@ -188,13 +188,14 @@ HttpResponse HttpClient::send(const HttpRequest& r) {
       continue;
     }
     if (const auto next = next_of(t.status, t.headers)) {
-      if (++redirects > r.redirects) fail_input("{}: more than {} redirects", r.url, r.redirects);
+      if (++redirects > r.redirects) fail_input("{}: more than {} redirects", first->text(), r.redirects);
       if (!next->same_origin(*first)) with_secrets = false;
       if (t.status == 303 || ((t.status == 301 || t.status == 302) && method == "POST")) {
         if (method != "HEAD") method = "GET";
         with_body = false;
       }
       url = *next;
+      url.user = first->user;  // what a server writes there is not ours; sent where `with_secrets`
       continue;
     }
     return {t.status, std::move(t.headers), std::move(t.body), url.text()};

@@ -23,8 +23,8 @@ struct BodyPart {
 
 struct HttpRequest {
   std::string method = "GET";  // GET, HEAD, POST, PUT, PATCH, DELETE
-  std::string url;
-  Headers headers;  // Authorization and Cookie are left out once a redirect leaves the first origin
+  std::string url;             // USER:PASSWORD@ in it is sent as Basic authorization, unless `headers` hold one
+  Headers headers;             // Authorization and Cookie are left out once a redirect leaves the first origin
   std::string body;
   std::vector<BodyPart> parts;                     // instead of `body`, one after another; their length is announced
   std::optional<uint64_t> range_begin, range_end;  // bytes begin–end, end included
@@ -54,10 +54,17 @@ struct HttpResponse {
   const std::string* header(std::string_view name) const;  // any case; the last one; null where absent
 };
 
+// As curl reads https_proxy, http_proxy and no_proxy: each http://[USER:PASSWORD@]HOST:PORT, empty = none. This machine
+// itself (localhost, 127.0.0.0/8, ::1) is always reached directly.
+struct Proxies {
+  std::string https, http;  // for https:// and for http:// addresses
+  std::string none;         // hosts that are reached directly: names and what lies below them, commas; * = all
+};
+
 struct HttpOptions {
   std::string user_agent = "mindxtrain";
-  std::string ca_file;          // empty = the system's authorities
-  std::string proxy, no_proxy;  // empty = none
+  std::string ca_file;  // empty = the system's authorities
+  Proxies proxies;
   double retry_base_seconds = 0.5;
   const std::atomic<bool>* cancel = nullptr;  // set: the transfer ends with kInterrupted
 };

@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "net/http.h"
+
 namespace mxt::net {
 
 enum class RepoType { kModel, kDataset };
@@ -22,7 +24,8 @@ struct HubSettings {
   std::string cache_dir;                            // HF_HUB_CACHE, or HF_HOME/hub
   bool offline = false;                             // HF_HUB_OFFLINE
   int connections = 4;                              // files fetched at once
-  std::string ca_file, proxy, no_proxy;
+  std::string ca_file;
+  Proxies proxies;
   double retry_base_seconds = 0.5;
   const std::atomic<bool>* cancel = nullptr;
   std::function<void(const std::string& path, uint64_t done, uint64_t total)> progress;  // called from several threads

@@ -58,25 +58,16 @@ struct Proxy {
 };
 
 Proxy parse_proxy(const std::string& text) {
-  std::string rest = text;
-  if (const size_t scheme = rest.find("://"); scheme != std::string::npos) {
-    if (!same_word(rest.substr(0, scheme), "http"))
-      fail_input("the proxy \"{}\": only http:// proxies are spoken with", rest.substr(0, scheme + 3));
-    rest = rest.substr(scheme + 3);
-  }
-  Proxy p;
-  if (const size_t at = rest.rfind('@'); at != std::string::npos) {
-    const auto decoded = percent_decode(rest.substr(0, at));
-    p.authorization = "Basic " + to_base64(decoded.value_or(rest.substr(0, at)));
-    rest = rest.substr(at + 1);
-  }
+  const size_t scheme = text.find("://");
+  if (scheme != std::string::npos && !same_word(text.substr(0, scheme), "http"))
+    fail_input("the proxy \"{}\": only http:// proxies are spoken with", text.substr(0, scheme + 3));
+  const std::string rest = scheme == std::string::npos ? text : text.substr(scheme + 3);
   const auto url = parse_url("http://" + rest);
-  if (!url) fail_input("the proxy is no http://HOST:PORT (HTTPS_PROXY)");
-  p.host = url->host;
-  p.port = std::to_string(
-      rest.find(':', rest.rfind(']') == std::string::npos ? 0 : rest.rfind(']')) == std::string::npos ? 1080
-                                                                                                      : url->port);
-  return p;
+  if (!url) fail_input("the proxy is no http://HOST:PORT (https_proxy, http_proxy)");
+  const std::string where = rest.substr(rest.rfind('@') + 1);  // npos + 1 is 0
+  const size_t bracket = where.rfind(']');
+  const bool port = where.find(':', bracket == std::string::npos ? 0 : bracket) != std::string::npos;
+  return {url->host, port ? std::to_string(url->port) : "1080", url->basic_authorization()};  // 1080: as curl
 }
 
 std::string bare(const std::string& host) {  // an IPv6 address without its brackets
@@ -106,6 +97,13 @@ bool goes_direct(std::string_view no_proxy, std::string_view host) {
     if (entry.size() == host.size() || host[host.size() - entry.size() - 1] == '.') return true;
   }
   return false;
+}
+
+bool is_this_machine(std::string_view host) {
+  if (same_word(host, "localhost") || same_word(host, "localhost.") || goes_direct("localhost", host)) return true;
+  error_code ec;
+  const auto address = asio::ip::make_address(host, ec);
+  return !ec && (address.is_loopback() || address.is_unspecified());
 }
 
 struct Transport::State {
@@ -193,8 +191,10 @@ struct Transport::State {
             seconds, [&](auto h) { http::async_read_header(c.socket, c.buffer, answer, std::move(h)); }, close);
         w.ec)
       return failed(w, End::kNeverSent);
-    if (answer.get().result_int() / 100 != 2)
-      return {End::kNeverSent, fmt::format("the proxy answers {}", answer.get().result_int())};
+    if (const unsigned status = answer.get().result_int(); status / 100 != 2)
+      return {End::kNeverSent,
+              fmt::format("its proxy {}:{} answers {}{}", proxy.host, proxy.port, status,
+                          status == 407 ? ": it wants https_proxy=http://USER:PASSWORD@HOST:PORT" : "")};
     return {};
   }
 
@@ -282,6 +282,8 @@ struct Transport::State {
       else
         q.insert(name, value);
     }
+    const std::string basic = with_secrets ? url.basic_authorization() : "";
+    if (!basic.empty() && q.count(http::field::authorization) == 0) q.set(http::field::authorization, basic);
     if (with_body) q.content_length(r.parts.empty() ? r.body.size() : BodyReader(r.parts).size());
     return q;
   }
@@ -360,9 +362,10 @@ Exchange Transport::run(const HttpRequest& r, const Url& url, const std::string&
                         bool with_secrets, const AnswerSink& sink) {
   State& s = *s_;
   if (s.cancelled()) return {End::kCancelled, ""};
-  std::optional<Proxy> proxy;
-  if (!s.options.proxy.empty() && !goes_direct(s.options.no_proxy, bare(url.host)))
-    proxy = parse_proxy(s.options.proxy);
+  const Proxies& proxies = s.options.proxies;
+  const std::string& by = url.scheme == "https" ? proxies.https : proxies.http;
+  const bool direct = by.empty() || is_this_machine(bare(url.host)) || goes_direct(proxies.none, bare(url.host));
+  const auto proxy = direct ? std::nullopt : std::optional(parse_proxy(by));
   const std::string key = url.origin() + (proxy ? " by " + proxy->host + ":" + proxy->port : "");
   s.total_end =
       r.total_seconds > 0

@@ -56,4 +56,7 @@ bool same_word(std::string_view a, std::string_view b);
 // Whether NO_PROXY's list (commas; names match themselves and what lies below them; * is all) holds the host.
 bool goes_direct(std::string_view no_proxy, std::string_view host);
 
+// localhost, what lies below it, and loopback addresses: `host` without brackets.
+bool is_this_machine(std::string_view host);
+
 }  // namespace mxt::net

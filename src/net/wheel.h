@@ -6,11 +6,14 @@
 #include <functional>
 #include <string>
 
+#include "net/http.h"
+
 namespace mxt::net {
 
 struct IndexSettings {
   std::string index;  // the address that pip calls --index-url
-  std::string ca_file, proxy, no_proxy;
+  std::string ca_file;
+  Proxies proxies;
   double retry_base_seconds = 0.5;
   const std::atomic<bool>* cancel = nullptr;
   std::function<void(uint64_t done)> progress;  // bytes of the wheel

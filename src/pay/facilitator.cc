@@ -23,8 +23,7 @@ Digest payer_topic(const Payment& p) { return *evm::digest_of(std::string(12, '\
 
 std::string base_of(std::string url) {
   while (url.ends_with('/')) url.pop_back();
-  if (!net::parse_url(url))
-    fail_input("publish.billing.x402.facilitator_url: \"{}\" is no http or https URL", printable(url.substr(0, 200)));
+  net::public_url(url, "publish.billing.x402.facilitator_url");
   return url;
 }
 

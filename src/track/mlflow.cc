@@ -17,7 +17,8 @@ class Server {
  public:
   Server(std::string url, net::HttpClient& client) : url_(std::move(url)), client_(client) {
     while (url_.ends_with('/')) url_.pop_back();
-    if (!net::parse_url(url_)) fail_input("\"{}\" is no address of an MLflow server: http://HOST:PORT", url_);
+    if (!net::parse_url(url_))
+      fail_input("\"{}\" is no address of an MLflow server: http://HOST:PORT", net::shown_url(url_));
   }
   // Null where the server says that there is no such thing.
   Json call(const std::string& method, const std::string& what, const Json& body) {
@@ -30,10 +31,10 @@ class Server {
     const Json j = Json::parse(a.body, nullptr, false);
     if (a.status == 200 && j.is_object()) return j;
     if (j.is_object() && j.value("error_code", "") == "RESOURCE_DOES_NOT_EXIST") return nullptr;
-    fail_missing("{}: {} answers {}{}", url_, what, a.status,
+    fail_missing("{}: {} answers {}{}", shown(), what, a.status,
                  j.is_object() ? ": " + j.value("message", std::string()) : std::string(": is it an MLflow server?"));
   }
-  const std::string& url() const { return url_; }
+  std::string shown() const { return net::shown_url(url_); }  // without MLFLOW_TRACKING_URI's user and password
 
  private:
   std::string url_;
@@ -75,7 +76,7 @@ struct MlflowRun::State {
     try {
       f();
     } catch (const nlohmann::json::exception& e) {
-      fail_missing("{}: does not answer as an MLflow server does ({})", server.url(), e.what());
+      fail_missing("{}: does not answer as an MLflow server does ({})", server.shown(), e.what());
     }
   }
   void find(const Curves& head) {
@@ -149,7 +150,7 @@ void MlflowRun::end(const Curves& c) {
 }
 
 std::string MlflowRun::address() const {
-  return fmt::format("{}/#/experiments/{}/runs/{}", s_->server.url(), s_->experiment, s_->run);
+  return fmt::format("{}/#/experiments/{}/runs/{}", s_->server.shown(), s_->experiment, s_->run);
 }
 
 }  // namespace mxt::track

@@ -30,8 +30,8 @@ TEST(Url, PartsAndRefusals) {
   EXPECT_EQ(parse_url("http://h")->text(), "http://h/");
   EXPECT_EQ(parse_url("http://h?x")->target, "/?x");
   EXPECT_EQ(parse_url("http://[::1]:80/")->host, "[::1]");
-  for (const char* bad : {"", "ftp://h/", "file:///etc/passwd", "http://", "http://user@h/", "http://h:0/",
-                          "http://h:99999/", "http://a b/", "http://h/\n", "http://h\\@x/", "//h/"})
+  for (const char* bad : {"", "ftp://h/", "file:///etc/passwd", "http://", "http://h:0/", "http://h:99999/",
+                          "http://a b/", "http://h/\n", "http://h\\@x/", "//h/"})
     EXPECT_FALSE(parse_url(bad)) << bad;
   const Url base = *parse_url("http://h:1/a/b?q");
   EXPECT_EQ(resolve_url(base, "/x")->text(), "http://h:1/x");
@@ -158,15 +158,13 @@ TEST(Http, LimitsHold) {
 
 TEST(Http, AProxyIsAskedByTheWholeAddressAndNotForItsExceptions) {
   TestServer proxy([](const ServerRequest& r) { return ServerResponse{.body = r.target}; });
-  TestServer direct([](const ServerRequest&) { return ServerResponse{.body = "direct"}; });
-  HttpClient c({.proxy = "http://user:p%40ss@127.0.0.1:" + std::to_string(proxy.port()),
-                .no_proxy = "localhost, .example.org",
+  HttpClient c({.proxies = {.http = "http://user:p%40ss@127.0.0.1:" + std::to_string(proxy.port()),
+                            .none = "direct.test, .example.org"},
                 .retry_base_seconds = 0.01});
   EXPECT_EQ(c.send({.url = "http://nowhere.test/a?b"}).body, "http://nowhere.test/a?b");
   EXPECT_EQ(proxy.seen().back().headers.at("proxy-authorization"), "Basic dXNlcjpwQHNz");
-  EXPECT_EQ(c.send({.url = direct.url("/", "localhost")}).body, "direct");
-  expect_error([&] { c.send({.url = "https://nowhere.test/", .retries = 0}); }, Exit::kMissing, "nowhere.test");
-  HttpClient nowhere({.proxy = "http://user:secret@127.0.0.1:9", .retry_base_seconds = 0.01});
+  expect_error([&] { c.send({.url = "http://a.direct.test/", .retries = 0}); }, Exit::kMissing, "a.direct.test");
+  HttpClient nowhere({.proxies = {.https = "http://user:secret@127.0.0.1:9"}, .retry_base_seconds = 0.01});
   try {
     nowhere.send({.url = "https://example.com/x", .retries = 0});
     ADD_FAILURE();
@@ -174,11 +172,57 @@ TEST(Http, AProxyIsAskedByTheWholeAddressAndNotForItsExceptions) {
     EXPECT_NE(std::string(e.what()).find("its proxy 127.0.0.1:9"), std::string::npos) << e.what();
     EXPECT_EQ(std::string(e.what()).find("secret"), std::string::npos);
   }
-  HttpClient socks({.proxy = "socks5://127.0.0.1:1"});
+  HttpClient socks({.proxies = {.http = "socks5://127.0.0.1:1"}});
   expect_error([&] { socks.send({.url = "http://nowhere.test/"}); }, Exit::kBadInput, "only http:// proxies");
   EXPECT_TRUE(goes_direct("*", "h") && goes_direct("a,h", "H") && goes_direct(".b.c", "a.b.c") &&
               goes_direct("b.c", "a.b.c"));
   EXPECT_FALSE(goes_direct("", "h") || goes_direct("b.c", "ab.c") || goes_direct("a.b.c", "b.c"));
+}
+
+TEST(Http, AProxyNeverSeesThisMachinesOwnRequestsNorThoseOfAnotherScheme) {
+  TestServer proxy([](const ServerRequest&) { return ServerResponse{.body = "proxy"}; });
+  TestServer direct([](const ServerRequest&) { return ServerResponse{.body = "direct"}; });
+  const std::string by = "http://127.0.0.1:" + std::to_string(proxy.port());
+  HttpClient c({.proxies = {.https = by, .http = by}, .retry_base_seconds = 0.01});
+  EXPECT_EQ(c.send({.url = direct.url("/")}).body, "direct");
+  EXPECT_EQ(c.send({.url = direct.url("/", "localhost")}).body, "direct");
+  for (const char* host : {"localhost", "LOCALHOST", "a.localhost", "127.0.0.1", "127.9.9.9", "::1", "0.0.0.0"})
+    EXPECT_TRUE(is_this_machine(host)) << host;
+  for (const char* host : {"localhost.example.org", "mylocalhost", "128.0.0.1", "10.0.0.1", "::2", ""})
+    EXPECT_FALSE(is_this_machine(host)) << host;
+  // A prompt in clear text does not go to who was named for https alone.
+  HttpClient https_only({.proxies = {.https = by}, .retry_base_seconds = 0.01});
+  expect_error([&] { https_only.send({.url = "http://nowhere.test/", .retries = 0}); }, Exit::kMissing, "nowhere.test");
+  EXPECT_TRUE(proxy.seen().empty());
+}
+
+TEST(Http, TheUserOfAnAddressIsSentToItsOriginAndNeverShown) {
+  TestServer other([](const ServerRequest&) { return ServerResponse{.body = "other"}; });
+  TestServer s([&](const ServerRequest& r) {
+    if (r.target == "/away") return ServerResponse{.status = 302, .headers = {{"Location", other.url("/")}}};
+    if (r.target == "/near") return ServerResponse{.status = 302, .headers = {{"Location", "/there"}}};
+    return ServerResponse{.status = r.target == "/gone" ? 503 : 200, .body = "ok"};
+  });
+  const auto with_user = [&](const std::string& target) {
+    return "http://me:p%40ss%2F@127.0.0.1:" + std::to_string(s.port()) + target;
+  };
+  HttpClient c = quick();
+  EXPECT_EQ(c.send({.url = with_user("/near")}).url, s.url("/there"));
+  EXPECT_EQ(s.seen().back().headers.at("authorization"), "Basic bWU6cEBzcy8=");
+  EXPECT_EQ(c.send({.url = with_user("/"), .headers = {{"Authorization", "Bearer b"}}}).status, 200);
+  EXPECT_EQ(s.seen().back().headers.at("authorization"), "Bearer b");
+  EXPECT_EQ(c.send({.url = with_user("/away")}).body, "other");
+  EXPECT_EQ(other.seen().back().headers.count("authorization"), 0u);
+  for (const char* bad : {"http://me:p@ss@127.0.0.1:1/x", "ftp://me:p@ss@host/", "http://me:p@ss@", "me:p@ss"}) try {
+      c.send({.url = bad, .retries = 0});
+      ADD_FAILURE() << bad;
+    } catch (const Error& e) {
+      EXPECT_EQ(std::string(e.what()).find("p@ss"), std::string::npos) << e.what();
+    }
+  EXPECT_EQ(shown_url("https://u:p@h/a@b"), "https://h/a@b");
+  EXPECT_EQ(shown_url("https://h/?q=a@b"), "https://h/?q=a@b");
+  expect_error([] { public_url("https://u:p@h/", "api_url"); }, Exit::kBadInput,
+               "api_url: https://h:443 is written with");
 }
 
 TEST(Http, BadRequestsAndDeadServers) {

@@ -130,6 +130,20 @@ TEST_F(HubTest, TokenGoesToTheHubAlone) {
   for (const auto& r : fake.store().seen()) EXPECT_FALSE(r.headers.contains("authorization"));
 }
 
+TEST_F(HubTest, AMirrorsPasswordGoesToItAloneAndIsNotShown) {
+  settings.endpoint.insert(settings.endpoint.find("//") + 2, "me:secret@");
+  snapshot();
+  for (const auto& r : fake.hub().seen()) EXPECT_EQ(r.headers.at("authorization"), "Basic bWU6c2VjcmV0");
+  ASSERT_FALSE(fake.store().seen().empty());
+  for (const auto& r : fake.store().seen()) EXPECT_FALSE(r.headers.contains("authorization"));
+  try {
+    Hub(settings).download_snapshot("org/none", RepoType::kModel);
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(std::string(e.what()).find("secret"), std::string::npos) << e.what();
+  }
+}
+
 TEST_F(HubTest, ErrorsSayWhatToDo) {
   Hub hub(settings);
   refused([&] { hub.download_snapshot("org/none", RepoType::kModel); }, Exit::kBadInput, "set HF_TOKEN");

@@ -125,6 +125,27 @@ TEST_F(WheelTest, AnotherWheelUnderThatNameIsRefusedAndRemoved) {
   EXPECT_EQ(read_file(target()), weights);
 }
 
+TEST_F(WheelTest, TheIndexesPasswordGoesToItAndIsNotShown) {
+  settings.index = "http://me:secret@127.0.0.1:" + std::to_string(server.port()) + "/simple/";
+  fetch();
+  for (const auto& r : server.seen()) EXPECT_EQ(r.headers.at("authorization"), "Basic bWU6c2VjcmV0") << r.target;
+  EXPECT_EQ(server.seen().size(), 2u);
+  TestServer elsewhere([this](const ServerRequest& r) { return answer(r); });
+  page = "<a href=\"" + elsewhere.url("/files/pack-1.0-py3-none-any.whl") + "\">pack</a>";
+  fs::remove_all(folder);
+  fetch();
+  for (const auto& r : elsewhere.seen()) EXPECT_FALSE(r.headers.contains("authorization"));
+  EXPECT_EQ(elsewhere.seen().size(), 1u);
+  fs::remove_all(folder);
+  page = "";
+  try {
+    fetch();
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(std::string(e.what()).find("secret"), std::string::npos) << e.what();
+  }
+}
+
 TEST_F(WheelTest, AnIndexWithoutItIsNamed) {
   page = "<a href=\"pack-0.9-py3-none-any.whl\">x</a>";
   refused(Exit::kMissing, "has no pack-1.0-py3-none-any.whl: name another index (PIP_INDEX_URL)");

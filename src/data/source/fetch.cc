@@ -267,8 +267,7 @@ std::vector<SourceFile> fetch_content(const config::Data& d, const net::HubSetti
                                       const std::string& cache_dir) {
   net::HttpOptions o;
   o.ca_file = settings.ca_file;
-  o.proxy = settings.proxy;
-  o.no_proxy = settings.no_proxy;
+  o.proxies = settings.proxies;
   o.retry_base_seconds = settings.retry_base_seconds;
   o.cancel = settings.cancel;
   if (cache_dir.empty()) fail_missing("data.source: lighthouse needs a cache folder: set HOME or XDG_CACHE_HOME");

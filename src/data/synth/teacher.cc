@@ -20,6 +20,7 @@
 #include "base/text.h"
 #include "data/shape/row.h"
 #include "data/source/records.h"
+#include "net/url.h"
 
 namespace mxt::data {
 namespace {
@@ -86,6 +87,7 @@ class Teacher {
  public:
   Teacher(const config::Teacher& t, const std::string& key, const net::HttpOptions& o) : t_(t), options_(o), http_(o) {
     url_ = t.endpoint;
+    net::public_url(url_, "data.synth.teacher.endpoint");
     while (url_.ends_with('/')) url_.pop_back();
     url_ += "/chat/completions";
     if (!key.empty()) headers_.emplace_back("Authorization", "Bearer " + key);

@@ -52,16 +52,19 @@ Url hub_endpoint(const HubSettings& settings) {
   const auto url = parse_url(settings.endpoint);
   if (!url)
     fail_input("the Hub's endpoint \"{}\" is not an http or https URL: check HF_ENDPOINT",
-               settings.endpoint.substr(0, 200));
+               shown_url(settings.endpoint));
   return *url;
+}
+
+std::string hub_authorization(const HubSettings& s, const Url& endpoint) {
+  return s.token.empty() ? endpoint.basic_authorization() : "Bearer " + s.token;
 }
 
 HttpOptions hub_http_options(const HubSettings& s) {
   HttpOptions o;
   o.user_agent = "mindxtrain; hf_hub";
   o.ca_file = s.ca_file;
-  o.proxy = s.proxy;
-  o.no_proxy = s.no_proxy;
+  o.proxies = s.proxies;
   o.retry_base_seconds = s.retry_base_seconds;
   o.cancel = s.cancel;
   return o;
@@ -74,8 +77,9 @@ HubClient::HubClient(const HubSettings& s)
 
 Headers HubClient::auth_for(const std::string& url) const {
   const auto u = parse_url(url);
-  if (settings_.token.empty() || !u || !u->same_origin(endpoint_)) return {};
-  return {{"Authorization", "Bearer " + settings_.token}};
+  const std::string value = hub_authorization(settings_, endpoint_);
+  if (value.empty() || !u || !u->same_origin(endpoint_)) return {};
+  return {{"Authorization", value}};
 }
 
 std::string HubClient::resolve_url_of(const RepoName& repo, const std::string& revision,

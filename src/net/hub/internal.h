@@ -59,6 +59,8 @@ class BlobLock {
 std::string text_of(const Json& j, const char* key);  // "" where it is no text
 
 Url hub_endpoint(const HubSettings& settings);  // kBadInput where it is none
+// The token, or the user and password of a mirror's address; "" where there is neither.
+std::string hub_authorization(const HubSettings& settings, const Url& endpoint);
 HttpOptions hub_http_options(const HubSettings& settings);
 
 // One thread's way to the Hub.

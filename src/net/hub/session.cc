@@ -26,9 +26,9 @@ HubSession::HubSession(const HubSettings& settings)
 
 HttpResponse HubSession::send(HttpRequest q, bool with_token) {
   const auto url = parse_url(q.url);
-  if (!url) fail_input("{}: names an address that is none: \"{}\"", base_, printable(q.url.substr(0, 200)));
-  if (with_token && !settings_.token.empty() && url->same_origin(endpoint_))
-    q.headers.emplace_back("Authorization", "Bearer " + settings_.token);
+  if (!url) fail_input("{}: names an address that is none: \"{}\"", base_, printable(shown_url(q.url)));
+  const std::string authorization = with_token ? hub_authorization(settings_, endpoint_) : "";
+  if (!authorization.empty() && url->same_origin(endpoint_)) q.headers.emplace_back("Authorization", authorization);
   q.leave_origin = false;
   uint64_t bytes = q.body.size();
   for (const BodyPart& p : q.parts) bytes += p.text.size() + p.bytes;

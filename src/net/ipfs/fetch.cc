@@ -89,7 +89,7 @@ class Fetcher {
   Fetcher(const HttpOptions& options, std::string gateway, const std::string& blocks)
       : http_(options), gateway_(std::move(gateway)), blocks_(blocks) {
     while (gateway_.ends_with('/')) gateway_.pop_back();
-    if (!parse_url(gateway_)) fail_input("data.gateway: \"{}\" is no http or https URL", gateway_.substr(0, 200));
+    public_url(gateway_, "data.gateway");
   }
 
   // All blocks below `root` that the gateway puts into one answer. What it lacks, or lost on the way, is fetched later.

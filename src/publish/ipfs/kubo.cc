@@ -18,8 +18,7 @@ class KuboStep : public Step {
   KuboStep(const config::IpfsPublish& s, const Run& run)
       : run_(run), profile_(unixfs_profile(s.profile)), car_(s.car), base_(s.api_url) {
     while (base_.ends_with('/')) base_.pop_back();
-    const auto url = net::parse_url(base_);
-    if (!url) fail_input("publish.ipfs.api_url: \"{}\" is no http or https URL", base_.substr(0, 200));
+    net::public_url(base_, "publish.ipfs.api_url");
   }
   std::string name() const override { return "ipfs"; }
   std::string target() const override { return fmt::format("{} {}", base_, profile_.name); }

@@ -18,7 +18,7 @@ class LighthouseStep : public Step {
       : run_(run), key_env_(s.api_key_env), base_(around.variable("LIGHTHOUSE_ENDPOINT")) {
     if (base_.empty()) base_ = "https://upload.lighthouse.storage";
     while (base_.ends_with('/')) base_.pop_back();
-    if (!net::parse_url(base_)) fail_input("LIGHTHOUSE_ENDPOINT: \"{}\" is no http or https URL", base_.substr(0, 200));
+    net::public_url(base_, "LIGHTHOUSE_ENDPOINT");
   }
   std::string name() const override { return "lighthouse"; }
   std::string target() const override { return base_; }

@@ -27,8 +27,7 @@ class AssetStep final : public Step {
     base_ = around.variable(kAlgodVariable);
     if (base_.empty()) base_ = s.algod_url;
     while (base_.ends_with('/')) base_.pop_back();
-    if (!net::parse_url(base_))
-      fail_input("publish.algorand.algod_url: \"{}\" is no http or https URL", printable(base_.substr(0, 200)));
+    net::public_url(base_, "publish.algorand.algod_url");
   }
   std::string name() const override { return "algorand"; }
   std::string target() const override { return base_ + " asset " + (id_ ? std::to_string(*id_) : "?"); }

@@ -26,9 +26,7 @@ class RegisterStep : public Step {
       url_ = std::move(address);
     else
       url_ += path;
-    if (!net::parse_url(url_))
-      fail_input("publish.{}: \"{}\" is no http or https URL ({} or the recipe)", name_, printable(url_.substr(0, 200)),
-                 variable);
+    net::public_url(url_, fmt::format("publish.{} ({} or the recipe)", name_, variable));
   }
   std::string name() const override { return name_; }
   std::string target() const override { return url_; }

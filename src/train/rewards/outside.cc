@@ -17,6 +17,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "net/http.h"
+#include "net/url.h"
 #include "train/rewards/rewards.h"
 
 extern char** environ;
@@ -175,7 +176,9 @@ class Command : public Reward {
 
 class Endpoint : public Reward {
  public:
-  explicit Endpoint(const config::RewardPart& part) : url_(*part.url), seconds_(part.timeout_seconds) {}
+  explicit Endpoint(const config::RewardPart& part) : url_(*part.url), seconds_(part.timeout_seconds) {
+    net::public_url(url_, "method.rewards: url");
+  }
 
   Values score(std::span<const Answer> answers, StopFlag stop) override {
     OrderedJson all = OrderedJson::array();
