@@ -65,6 +65,17 @@ std::vector<std::string> origins(const std::vector<std::string>& given) {
   return given;
 }
 
+// What clients ask for where --name says nothing: the file's or folder's name; of a Hub id or a short name what was
+// written, since its folder is called by a commit.
+std::string called(const std::string& model, const std::string& path) {
+  std::error_code ec;
+  if (fs::exists(model, ec) || model.ends_with(".gguf")) {
+    const fs::path whole = fs::absolute(path).lexically_normal();  // of "." and of "folder/" too
+    return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
+  }
+  return model.substr(0, model.find('@'));
+}
+
 // Answers until a signal says stop, then lets what is under way finish.
 void listen(const Options& o, serve::Operator& op, const serve::HttpSettings& http, const std::string& what) {
   serve::HttpServer server(
@@ -153,7 +164,7 @@ void run(Options o) {
   if (!o.upstream.empty()) {
     while (o.upstream.ends_with('/')) o.upstream.pop_back();
     if (o.upstream.ends_with("/v1")) o.upstream.resize(o.upstream.size() - 3);
-    if (!net::parse_url(o.upstream)) fail_input("--upstream {}: no http(s) address", o.upstream);
+    net::public_url(o.upstream, "--upstream");
     settings.upstream = o.upstream;
     settings.upstream_key = environment("MINDXTRAIN_UPSTREAM_KEY");
     http.handler_threads = 128;  // one waits for each request
@@ -198,7 +209,7 @@ void run(Options o) {
     log::info("{}: changes the base itself (embeddings, head, magnitudes, biases): the base is not served beside it",
               adapters[0].second);
   } else {
-    served.names.emplace_back(o.name.empty() ? fs::path(path).lexically_normal().filename().string() : o.name, -1);
+    served.names.emplace_back(o.name.empty() ? called(o.model, path) : o.name, -1);
     for (const auto& [name, folder] : adapters) served.names.emplace_back(name, model.add_adapter(folder));
   }
   infer::SchedulerSettings scheduling;
@@ -233,8 +244,8 @@ void run(Options o) {
   serve::Operator op(std::move(served), settings, jobs.get(), coach.get());
   scheduler.start();
   listen(o, op, http,
-         fmt::format("{} ({} tokens of context, cache for {} tokens)", fs::path(path).filename().string(),
-                     model.positions(), scheduler.stats().cache_pages * infer::PagedCache::kPage));
+         fmt::format("{} ({} tokens of context, cache for {} tokens)", names.front(), model.positions(),
+                     scheduler.stats().cache_pages * infer::PagedCache::kPage));
   scheduler.stop();
   if (till) till->meter().stop();
 }

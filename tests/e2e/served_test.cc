@@ -54,5 +54,30 @@ TEST(Serve, AnAdapterThatChangesTheBaseIsServedAlone) {
   }
 }
 
+// A model of the Hub is called what its user calls it, and not by the commit that its folder is named after.
+TEST(Serve, AModelIsCalledAsItWasWritten) {
+  cli::Folder f("called");
+  const std::string commit(40, 'b'), repo = f / "hub/models--org--model";
+  make_folders(repo + "/refs"), make_folders(repo + "/snapshots");
+  write_file_atomic(repo + "/refs/main", commit);
+  const std::string folder = serve::make_tiny_model(f / "tiny");
+  fs::copy(folder, repo + "/snapshots/" + commit, fs::copy_options::recursive);
+  ASSERT_EQ(setenv("HF_HUB_OFFLINE", "1", 1), 0);
+  ASSERT_EQ(setenv("HF_HUB_CACHE", (f / "hub").c_str(), 1), 0);
+  for (const auto& [given, name] : {std::pair<std::string, std::string>{"org/model", "org/model"},
+                                    {"org/model@main", "org/model"},
+                                    {folder, "tiny"},
+                                    {folder + "/", "tiny"}}) {
+    const uint16_t port = free_port();
+    const pid_t server = cli::start({"serve", "--model", given, "--port", std::to_string(port)});
+    EXPECT_TRUE(within(60, [&] { return answers(port); })) << given;
+    const std::string said =
+        asked(port, "/v1/completions", R"({"model":")" + name + R"(","prompt":"a","max_tokens":1})");
+    EXPECT_NE(said.find("\"choices\""), std::string::npos) << given << ": " << said;
+    EXPECT_EQ(cli::stop(server, SIGTERM), 0);
+  }
+  unsetenv("HF_HUB_OFFLINE"), unsetenv("HF_HUB_CACHE");
+}
+
 }  // namespace
 }  // namespace mxt
