@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "formats/model_config.h"
 #include "formats/nanochat_checkpoint.h"
 #include "model_files.h"
 #include "verbs.h"
@@ -32,6 +33,11 @@ void add_convert(CLI::App& app) {
     formats::convert_nanochat(o->checkpoint, folder.path());
     if (!o->tokenizer.empty() && !copy_text_files(o->tokenizer, folder.path()))
       fail_input("{}: has no tokenizer files", o->tokenizer);
+    const int64_t ids = formats::read_model_config(folder.path()).vocab_size;
+    if (const auto tok = o->tokenizer.empty() ? nullptr : load_text_side(folder.path()).tok;
+        tok && tok->vocab_size() > ids)
+      fail_input("--tokenizer {}: has {} ids and the checkpoint's vocabulary is {}: they do not belong together",
+                 o->tokenizer, tok->vocab_size(), ids);
     if (o->tokenizer.empty()) log::info("no --tokenizer: {} has none, so it takes rows of ids alone", o->out);
     write_file_atomic(folder.path() + kMade, "{\"form\": \"nanochat\"}\n");
     replace_folder(folder.path(), out);

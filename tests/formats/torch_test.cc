@@ -145,6 +145,34 @@ TEST_F(Torch, NanochatsCheckpointBecomesAFolder) {
   EXPECT_EQ(std::memcmp(made.bytes(table).data(), wte->bytes.data(), table.bytes), 0);
 }
 
+// tools/golden/nanochat_compiled.py: names of a module of torch.compile.
+TEST_F(Torch, ACompiledModelsNamesAreTheModels) {
+  convert_nanochat(golden("compiled/model_000003.pt"), folder_);
+  const Safetensors made = Safetensors::open(folder_);
+  EXPECT_EQ(made.tensors().size(), 8u);
+  EXPECT_EQ(made.at("model.embed_tokens.weight").shape, (std::vector<int64_t>{61, 16}));
+  EXPECT_EQ(read_json_file(folder_ + "/config.json")["value_embeddings"], false);
+}
+
+TEST_F(Torch, WhatAMetaFileSaysOfAnotherModelIsRefused) {
+  const std::string d = golden("gqa/");
+  const Json good = read_json_file(d + "meta_000007.json");
+  fs::copy_file(d + "model_000007.pt", folder_ + "/model_000007.pt");
+  const auto refused = [&](const char* key, const Json& value) {
+    Json meta = good;
+    meta["model_config"][key] = value;
+    put("meta_000007.json", meta.dump());
+    fs::create_directories(folder_ + "/out");
+    EXPECT_NE(error_of([&] { convert_nanochat(folder_ + "/model_000007.pt", folder_ + "/out"); }).find(key),
+              std::string::npos)
+        << key << value;
+    EXPECT_FALSE(fs::exists(folder_ + "/out/config.json"));
+  };
+  refused("use_smear", false);
+  refused("rope_base", 10000);
+  for (const char* windows : {"", "XL", "S L", "LLM"}) refused("window_pattern", windows);
+}
+
 TEST_F(Torch, ACheckpointOfAnotherDepthIsRefused) {
   const std::string d = golden("gqa/");
   Json meta = read_json_file(d + "meta_000007.json");

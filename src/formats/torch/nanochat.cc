@@ -39,6 +39,13 @@ Meta read_meta(const std::string& path) {
       fail_input("{}: model_config.{} is missing or no number from 1 to {}", path, key, most);
     return it->get<int64_t>();
   };
+  // What another key means is not known: the weights would be computed as another model than they are.
+  constexpr std::string_view kKnown[] = {"sequence_len", "vocab_size", "n_layer",       "n_head",
+                                         "n_kv_head",    "n_embd",     "window_pattern"};
+  for (const auto& [key, value] : config->items())
+    if (std::find(std::begin(kKnown), std::end(kKnown), key) == std::end(kKnown))
+      fail_input("{}: model_config.{} is none of nanochat's as it is known here: a fork's, or a newer form", path,
+                 printable(key));
   Meta m{number("n_layer", 1024),
          number("n_head", 4096),
          number("n_kv_head", 4096),
@@ -52,6 +59,8 @@ Meta read_meta(const std::string& path) {
     std::transform(m.windows.begin(), m.windows.end(), m.windows.begin(), [](char c) {
       return c == 's' ? 'S' : c == 'l' ? 'L' : c;
     });
+    if (m.windows.empty() || m.windows.find_first_not_of("SL") != std::string::npos)
+      fail_input("{}: model_config.window_pattern \"{}\" holds other letters than S and L", path, printable(m.windows));
   }
   if (m.width % m.heads || m.heads % m.kv_heads)
     fail_input("{}: model_config: n_embd, n_head and n_kv_head do not divide", path);
@@ -67,7 +76,10 @@ struct Expected {
 class Conversion {
  public:
   Conversion(const std::string& checkpoint, std::string folder)
-      : file_(TorchFile::open(checkpoint)), meta_(read_meta(meta_path(checkpoint))), folder_(std::move(folder)) {}
+      : file_(TorchFile::open(checkpoint)), meta_(read_meta(meta_path(checkpoint))), folder_(std::move(folder)) {
+    constexpr std::string_view kCompiled = "_orig_mod.";  // before every name, where torch.compile's module was saved
+    if (!file_.tensors().empty() && file_.tensors().front().name.starts_with(kCompiled)) before_ = kCompiled;
+  }
 
   void run() {
     const Meta& m = meta_;
@@ -84,7 +96,7 @@ class Conversion {
     if (backout_) want("backout_lambda", "model.backout_lambda", {1});
     for (int64_t i = 0; i < m.layers; ++i) layer(i);
     for (const TorchTensor& t : file_.tensors())
-      if (std::none_of(all_.begin(), all_.end(), [&](const Expected& e) { return e.theirs == t.name; }))
+      if (std::none_of(all_.begin(), all_.end(), [&](const Expected& e) { return before_ + e.theirs == t.name; }))
         fail_input("{}: tensor {} is none of the model of its meta file ({} layers): another depth or a newer form",
                    file_.path(), printable(t.name), m.layers);
     write();
@@ -93,7 +105,7 @@ class Conversion {
  private:
   bool has_any(std::string_view prefix) const {
     return std::any_of(file_.tensors().begin(), file_.tensors().end(),
-                       [&](const TorchTensor& t) { return t.name.starts_with(prefix); });
+                       [&](const TorchTensor& t) { return t.name.starts_with(before_ + std::string(prefix)); });
   }
   void want(std::string theirs, std::string ours, std::vector<int64_t> shape, bool vocabulary = false) {
     all_.push_back({std::move(theirs), std::move(ours), std::move(shape), vocabulary});
@@ -115,7 +127,7 @@ class Conversion {
   }
 
   const TorchTensor& tensor(const Expected& e) const {
-    const TorchTensor* t = file_.find(e.theirs);
+    const TorchTensor* t = file_.find(before_ + e.theirs);
     if (!t)
       fail_input("{}: tensor {} is missing: its meta file says {} layers; another depth, or a cut checkpoint",
                  file_.path(), e.theirs, meta_.layers);
@@ -172,7 +184,7 @@ class Conversion {
 
   TorchFile file_;
   Meta meta_;
-  std::string folder_;
+  std::string folder_, before_;
   bool values_ = false, lambdas_ = false, smear_ = false, backout_ = false;
   std::vector<Expected> all_;
 };
