@@ -53,14 +53,14 @@ INSTANTIATE_TEST_SUITE_P(Golden, Trajectory,
                                           testing::Values("full", "lora")),
                          [](const auto& i) { return std::get<0>(i.param) + "_" + std::get<1>(i.param); });
 
-INSTANTIATE_TEST_SUITE_P(Families, Trajectory,
-                         testing::Combine(testing::Values("mistral", "qwen2", "qwen2_untied", "instella", "olmo2",
-                                                          "phi3", "phi3_longrope", "gemma3", "nanochat", "nanochat_v2",
-                                                          "nanochat_v2_plain", "nanochat_v2_values", "qwen3_moe",
-                                                          "qwen3_moe_balanced", "qwen3_5", "qwen3_5_moe", "gpt_oss",
-                                                          "gpt_oss_balanced"),
-                                          testing::Values("full", "lora")),
-                         [](const auto& i) { return std::get<0>(i.param) + "_" + std::get<1>(i.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Families, Trajectory,
+    testing::Combine(testing::Values("mistral", "qwen2", "qwen2_untied", "instella", "instella_bias", "olmo2", "phi3",
+                                     "phi3_longrope", "gemma3", "nanochat", "nanochat_yarn", "nanochat_v2",
+                                     "nanochat_v2_plain", "nanochat_v2_values", "qwen3_moe", "qwen3_moe_balanced",
+                                     "qwen3_5", "qwen3_5_moe", "gpt_oss", "gpt_oss_balanced"),
+                     testing::Values("full", "lora")),
+    [](const auto& i) { return std::get<0>(i.param) + "_" + std::get<1>(i.param); });
 
 }  // namespace
 }  // namespace mxt

@@ -93,9 +93,9 @@ std::vector<Case> cases() {
   for (const char* m : {"llama_mqa", "llama_scaled", "qwen3_tied", "qwen3_gqa", "qwen3_moe", "qwen3_moe_balanced",
                         "qwen3_5", "qwen3_5_moe", "gpt2", "gpt2_scales"})
     for (const bool reference : {true, false}) all.push_back({m, reference});
-  for (const char* m :
-       {"mistral", "qwen2", "qwen2_untied", "instella", "olmo2", "phi3", "phi3_longrope", "gemma3", "gpt_oss",
-        "gpt_oss_balanced", "nanochat", "nanochat_v2", "nanochat_v2_plain", "nanochat_v2_values"})
+  for (const char* m : {"mistral", "qwen2", "qwen2_untied", "instella", "instella_bias", "olmo2", "phi3",
+                        "phi3_longrope", "gemma3", "gpt_oss", "gpt_oss_balanced", "nanochat", "nanochat_yarn",
+                        "nanochat_v2", "nanochat_v2_plain", "nanochat_v2_values"})
     for (const bool reference : {true, false}) all.push_back({m, reference});
   return all;
 }

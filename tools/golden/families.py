@@ -74,6 +74,7 @@ CASES = {
     "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(vocab_size=96, hidden_size=36, intermediate_size=48, num_hidden_layers=3, num_attention_heads=3, num_key_value_heads=1, max_position_embeddings=64, use_sliding_window=True, sliding_window=5, max_window_layers=1, tie_word_embeddings=True)),
     "qwen2_untied": lambda: Qwen2ForCausalLM(Qwen2Config(vocab_size=96, hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64, tie_word_embeddings=False)),
     "instella": lambda: InstellaForCausalLM(InstellaConfig(**SMALL, hidden_size=30, intermediate_size=44, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=3, rms_norm_eps=1e-5, rope_parameters={"rope_type": "default", "rope_theta": 3691950.0})),
+    "instella_bias": lambda: InstellaForCausalLM(InstellaConfig(**SMALL, hidden_size=20, intermediate_size=28, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=6, attention_bias=True, tie_word_embeddings=True, rope_parameters={"rope_type": "default", "rope_theta": 10000.0})),
     "olmo2": lambda: Olmo2ForCausalLM(Olmo2Config(**SMALL, hidden_size=36, intermediate_size=44, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2)),
     # three quarters of a head turn
     "phi3": lambda: Phi3ForCausalLM(Phi3Config(**SMALL, hidden_size=32, intermediate_size=44, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, sliding_window=6, partial_rotary_factor=0.75, tie_word_embeddings=True)),
@@ -85,12 +86,15 @@ CASES = {
     "gpt_oss": lambda: gpt_oss(hidden_size=36, intermediate_size=20, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2, head_dim=8, num_local_experts=5, num_experts_per_tok=3, sliding_window=5, swiglu_limit=1.0, rope_parameters={"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False, "original_max_position_embeddings": 16}),
     "gpt_oss_balanced": lambda: gpt_oss(hidden_size=32, intermediate_size=12, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=1, head_dim=12, num_local_experts=6, num_experts_per_tok=2, sliding_window=7, attention_bias=False, output_router_logits=True, router_aux_loss_coef=0.05, layer_types=["full_attention", "sliding_attention"]),
     "nanochat": lambda: NanoChatForCausalLM(NanoChatConfig(**SMALL, hidden_size=32, intermediate_size=72, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)),
+    # heads are normed behind the turn, which YaRN scales
+    "nanochat_yarn": lambda: NanoChatForCausalLM(NanoChatConfig(**SMALL, hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1, attention_bias=True, rope_parameters={"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16})),
     # layers of both kinds in an order of their own, value heads in groups, heads of keys and values of different widths, part of a head rotated
     "qwen3_5": lambda: Qwen3_5ForCausalLM(Qwen3_5TextConfig(vocab_size=96, hidden_size=36, intermediate_size=48, num_hidden_layers=3, num_attention_heads=3, num_key_value_heads=1, head_dim=16, max_position_embeddings=64, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=12, layer_types=["linear_attention", "full_attention", "linear_attention"], rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}, tie_word_embeddings=False)),
     "qwen3_5_moe": lambda: Qwen3_5MoeForCausalLM(Qwen3_5MoeTextConfig(vocab_size=96, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16, max_position_embeddings=64, linear_num_key_heads=1, linear_num_value_heads=3, linear_key_head_dim=8, linear_value_head_dim=8, linear_conv_kernel_dim=3, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=12, shared_expert_intermediate_size=20, layer_types=["linear_attention", "full_attention"], tie_word_embeddings=True)),
 }
 TARGETS = {"phi3": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"], "nanochat": ["q_proj", "k_proj", "v_proj", "o_proj", "fc1", "fc2"]}
 TARGETS["phi3_longrope"] = TARGETS["phi3"]
+TARGETS["nanochat_yarn"] = TARGETS["nanochat"]
 CASES |= nanochat.CASES
 TARGETS |= nanochat.TARGETS
 HYBRID = ["q_proj", "k_proj", "v_proj", "o_proj", "in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj", "gate_proj", "up_proj", "down_proj"]
