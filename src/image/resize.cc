@@ -68,19 +68,27 @@ void pass(const std::vector<Taps>& taps, const uint8_t* in, uint8_t* out, const 
     }
 }
 
+Picture across(const Picture& p, int64_t width) {
+  if (width == p.width) return p;
+  Picture out{p.height, width, std::vector<uint8_t>(static_cast<size_t>(3 * p.height * width))};
+  pass(taps_of(p.width, width), p.rgb.data(), out.rgb.data(), {p.height, 3 * p.width, 3 * width, 3});
+  return out;
+}
+
+Picture down(const Picture& p, int64_t height) {
+  if (height == p.height) return p;
+  Picture out{height, p.width, std::vector<uint8_t>(static_cast<size_t>(3 * height * p.width))};
+  pass(taps_of(p.height, height), p.rgb.data(), out.rgb.data(), {p.width, 3, 3, 3 * p.width});
+  return out;
+}
+
 }  // namespace
 
 Picture resize_bicubic(const Picture& p, int64_t height, int64_t width) {
-  Picture across = p;
-  if (width != p.width) {
-    across.width = width;
-    across.rgb.resize(static_cast<size_t>(3 * p.height * width));
-    pass(taps_of(p.width, width), p.rgb.data(), across.rgb.data(), {p.height, 3 * p.width, 3 * width, 3});
-  }
-  if (height == p.height) return across;
-  Picture out{height, width, std::vector<uint8_t>(static_cast<size_t>(3 * height * width))};
-  pass(taps_of(p.height, height), across.rgb.data(), out.rgb.data(), {width, 3, 3, 3 * width});
-  return out;
+  // As Pillow: each pass rounds to bytes, and rows come first where a picture is more than a hundred times as tall as
+  // wide.
+  if (p.height > 100 * p.width && height < p.height) return across(down(p, height), width);
+  return down(across(p, width), height);
 }
 
 }  // namespace mxt::image

@@ -1,5 +1,5 @@
 // Bicubic resampling with antialiasing as Pillow (up to 12) computes it on 8-bit pixels, to the bit: weights of 22
-// bits, rows first, rounded to 8 bits between the passes.
+// bits, rounded to 8 bits between the passes.
 #pragma once
 
 #include "image/picture.h"

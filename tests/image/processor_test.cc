@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "image/golden.h"
 #include "image/processor.h"
 #include "image/resize.h"
@@ -18,6 +19,25 @@ TEST(Resize, AsPillowDoesToTheBit) {
   for (const auto& [h, w] : {std::pair{64, 96}, {13, 20}, {37, 11}, {80, 53}, {37, 53}}) {
     const Picture p = resize_bicubic(photo, h, w);
     EXPECT_EQ(p.rgb, bytes_of(kGolden + fmt::format("resized_{}_{}.rgb", h, w))) << h << " x " << w;
+  }
+}
+
+// Of Pillow 12.3: more than a hundred times as tall as wide, it resizes columns before rows.
+TEST(Resize, TallPicturesAsPillowDoes) {
+  struct Case {
+    int64_t width, height, new_width, new_height;
+    const char* sha256;
+  };
+  for (const Case& c : {Case{3, 400, 28, 112, "5cc882c551ae330b7779a7a2b703f8f6d4d81ec5723a29feaff9b04ac9934113"},
+                        {3, 300, 28, 112, "d3cad6fdb29e07591109ff873bdced5889e9e3972af501da9ca1d5f16ae66d2b"},
+                        {2, 500, 5, 499, "0c98ab3f4a0e6f879c572576f698d797c58a7393681bbb4d08f77c7cd3dba9b9"}}) {
+    Picture p{c.height, c.width, {}};
+    for (int64_t y = 0; y < c.height; ++y)
+      for (int64_t x = 0; x < c.width; ++x)
+        for (int64_t i = 0; i < 3; ++i) p.rgb.push_back(static_cast<uint8_t>(x * x * 7 + y * y * 13 + i * 31 + x * y));
+    const Picture r = resize_bicubic(p, c.new_height, c.new_width);
+    EXPECT_EQ(sha256_hex({reinterpret_cast<const char*>(r.rgb.data()), r.rgb.size()}), c.sha256)
+        << c.width << " x " << c.height;
   }
 }
 
