@@ -109,7 +109,7 @@ void add_bench(CLI::App& app) {
     }
     const auto setup = train::make_setup(r, model, vocabulary_of(text), nullptr, train::Reads::kConfig);
     if (against) require_same_device(*against, *setup, o->against);
-    if (against && against->shapes != train::shapes_of(*setup))
+    if (against && against->shapes != train::shapes_beside(*against, *setup))
       fail_input("--against {}: is a plan of other shapes: its calls are not this recipe's", o->against);
     const auto report = measured_plan(*setup, !threads_given(o->threads), o->policy == "enumerate");
     write_file_atomic(o->out, kernels::to_json(report.plan));

@@ -101,6 +101,8 @@ runtime::ParamBytes param_bytes(const Setup& s, const graph::Graph& g);
 
 // What calls are derived from; a plan for other shapes is refused.
 std::map<std::string, int64_t> shapes_of(const Setup& s);
+// Those of them that `plan` can be compared by: older plans state nothing of layers' kinds, experts and delta heads.
+std::map<std::string, int64_t> shapes_beside(const kernels::KernelPlan& plan, const Setup& s);
 // Why a plan cannot be taken as it stands for `s` (made without one): another device, other shapes, or a pass that the
 // recipe cuts otherwise. Empty where it can.
 std::vector<std::string> differences(const kernels::KernelPlan& plan, const kernels::DeviceIdentity& device,

@@ -249,6 +249,69 @@ train:
   EXPECT_NE(cli::run("plan " + (f / "r.yaml") + " --data " + (f / "data")).out.find("of the arena"), std::string::npos);
 }
 
+// Experts, gated delta heads and windows are sizes as the width is; a plan of before they were written still loads.
+TEST(Plan, OfOtherLayersIsRefusedByName) {
+  cli::Folder f("layers");
+  const std::string named = fmt::format("model: {{name: \"{}\", torch_dtype: float32}}", cli::golden("qwen3_gqa"));
+  const auto write = [&](const std::string& file, const std::string& config) {
+    std::string text = cli::recipe({.steps = 1});
+    text.replace(text.find(named), named.size(),
+                 "model: {name: random, init: random, torch_dtype: float32, config: " + config + "}");
+    write_file_atomic(f / file, text);
+    return f / file;
+  };
+  const auto bench = [&](const std::string& recipe, const std::string& out) {
+    const auto r = cli::run("bench --dry-run --config " + recipe + " --out " + (f / out));
+    ASSERT_EQ(r.code, 0) << r.out;
+  };
+  const auto train = [&](const std::string& recipe, const std::string& plan) {
+    return cli::run("train " + recipe + " --plan " + (f / plan) + " --out " + (f / "out"));
+  };
+  const std::string sizes =
+      "vocab_size: 96, hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2, "
+      "head_dim: 8, intermediate_size: 48";
+  const auto experts = [&](int n, int k, int width) {
+    return fmt::format(
+        "{{model_type: qwen3_moe, {}, num_experts: {}, num_experts_per_tok: {}, moe_intermediate_size: {}}}", sizes, n,
+        k, width);
+  };
+  const auto delta = [&](int heads) {
+    return fmt::format(
+        "{{model_type: qwen3_5_text, {}, layer_types: [linear_attention, full_attention], "
+        "linear_num_key_heads: 2, linear_num_value_heads: {}, linear_key_head_dim: 8, "
+        "linear_value_head_dim: 8, linear_conv_kernel_dim: 4}}",
+        sizes, heads);
+  };
+  const auto window = [&](int tokens) {
+    return fmt::format("{{model_type: mistral, {}, sliding_window: {}}}", sizes, tokens);
+  };
+  const std::string first = write("experts.yaml", experts(6, 2, 24));
+  bench(first, "experts.json");
+  for (const auto& [config, shape] :
+       {std::pair{experts(8, 2, 24), "shape experts: the plan was made for 6, here it is 8"},
+        std::pair{experts(6, 3, 24), "shape experts_per_token"},
+        std::pair{experts(6, 2, 16), "shape expert_intermediate"}}) {
+    const auto r = train(write("other.yaml", config), "experts.json");
+    EXPECT_EQ(r.code, 1) << r.out;
+    EXPECT_NE(r.out.find(shape), std::string::npos) << r.out;
+  }
+  bench(write("delta.yaml", delta(2)), "delta.json");
+  auto r = train(write("other.yaml", delta(4)), "delta.json");
+  EXPECT_EQ(r.code, 1) << r.out;
+  EXPECT_NE(r.out.find("shape delta_value_heads"), std::string::npos) << r.out;
+  bench(write("window.yaml", window(16)), "window.json");
+  r = train(write("other.yaml", window(24)), "window.json");
+  EXPECT_EQ(r.code, 1) << r.out;
+  EXPECT_NE(r.out.find("shape window"), std::string::npos) << r.out;
+
+  Json older = plan_of(f / "experts.json");
+  for (const char* key : {"expert_layers", "experts", "experts_per_token", "expert_intermediate"})
+    ASSERT_EQ(older["shapes"].erase(key), 1u) << key;
+  write_file_atomic(f / "older.json", older.dump(2) + "\n");
+  r = train(first, "older.json");
+  EXPECT_EQ(r.code, 0) << r.out;
+}
+
 // Frozen weights packed once or in every step: the plan says which, the adapter is the same.
 TEST(Plan, OfOtherAdaptersIsRefusedByName) {
   cli::Folder f("adapters");
