@@ -91,8 +91,12 @@ void add_dataset(CLI::App& app) {
   show->add_option("--row", o->row, "which row (0 is the first)");
   show->add_option("--html", o->html, "write a page of rows from that row on to this file instead");
   show->add_option("--rows", o->rows, "how many rows the page shows")->check(CLI::Range(1, 10000));
-  show->callback([o, load] {
-    const auto [r, coder] = load(*o);
+  show->callback([o] {
+    config::Recipe r = load_recipe(o->recipe);
+    // A run's own dataset: beside it stands the tokenizer that was learned, or the model that was made first.
+    const std::string run = fs::absolute(o->out + "/..").lexically_normal().parent_path().string();
+    if (fs::exists(run + "/recipe.yaml")) r = as_made(r, run);
+    const auto coder = coder_of(r);
     const auto set = data::Dataset::open(o->out);
     if (const std::string other = data::compare_inputs(o->out, r, *coder); !other.empty()) log::warn("{}", other);
     log::info("data: {}", set.packing());

@@ -113,6 +113,12 @@ TEST_F(NanochatChain, OneCommandMakesAllOfItAndKeepsIt) {
   const Json after = read_json_file(f_ / "out/eval/after.json");
   EXPECT_EQ(after["exact_match"]["rows"], 4);
   EXPECT_EQ(cli::run("receipt " + (f_ / "out/manifest.json")).code, 0);
+  for (const auto& [recipe, data] :
+       {std::pair{"base.yaml", "out/before/base/dataset"}, {"chat.yaml", "out/dataset/"}}) {
+    r = cli::run("dataset show " + (f_ / recipe) + " --data " + (f_ / data));
+    EXPECT_EQ(r.code, 0) << r.out;
+    EXPECT_EQ(r.out.find("other inputs"), std::string::npos) << r.out;
+  }
   const Json want = digests("out");
   r = run("out");
   ASSERT_EQ(r.code, 0) << r.out;

@@ -137,5 +137,26 @@ TEST_F(Chat, ItsFormatIsWhatTheFolderRendersAndAnswersIn) {
   EXPECT_EQ(r.code, 0) << r.out;
 }
 
+// A vocabulary of another model, and a new depth beside a folder of weights: neither is passed over.
+TEST_F(Chat, WhatDoesNotBelongTogetherIsRefused) {
+  auto r = cli::run("convert " + own("compiled/model_000003.pt") + " --tokenizer " + (f_ / "tok") + " --out " +
+                    (f_ / "small"));
+  EXPECT_EQ(r.code, 1) << r.out;
+  EXPECT_NE(r.out.find("ids and the checkpoint's vocabulary is 61"), std::string::npos) << r.out;
+  EXPECT_FALSE(fs::exists(f_ / "small"));
+  write_file_atomic(f_ / "r.yaml", fmt::format(R"(meta: {{project: test, run_name: deeper}}
+hardware: {{name: cpu}}
+autotune: {{enabled: false}}
+model: {{name: "{0}", tokenizer: "{0}"}}
+pretrain: {{depth: 1, vocab_size: 512}}
+data: {{source: local, path: "{1}", seq_len: 64}}
+train: {{schedule: {{max_steps: 1}}, batch: {{per_device: 1, grad_accum: 1}}}}
+)",
+                                               f_ / "model", f_ / "corpus.jsonl"));
+  r = cli::run("train " + (f_ / "r.yaml") + " --out " + (f_ / "out"));
+  EXPECT_EQ(r.code, 1) << r.out;
+  EXPECT_NE(r.out.find("pretrain.depth starts a new model from random weights"), std::string::npos) << r.out;
+}
+
 }  // namespace
 }  // namespace mxt
