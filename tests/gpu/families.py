@@ -1,10 +1,12 @@
 """Twenty steps (fifteen with pictures) of each small golden model (tests/golden/models) on the GPU, in fp32, against transformers and peft: loss and gradient
-norm within 1e-4, full and LoRA. A family that the backend has no kernels for must say so (exit code 3).
+norm within 1e-4, full and LoRA; then that weights which are no numbers are said. A family that the backend has no kernels for must say so (exit code 3).
 
 usage: families.py MINDXTRAIN OUT [MODEL …]
 """
 import json
 import pathlib
+import shutil
+import struct
 import subprocess
 import sys
 
@@ -42,4 +44,21 @@ train:
         good = len(got) == len(want[kind]) and max(worst.values()) < 1e-4
         failed += not good
         print(f"{model:22}{kind:6}loss {worst['loss']:.1e}, gradient norm {worst['grad_norm']:.1e}{'' if good else '  TOO FAR'}", flush=True)
+
+# Keys and sinks pass through comparisons, which pass over what is no number: it must be said all the same.
+for model, name in (("llama_mqa", "k_proj.weight"), ("gpt_oss", "sinks")):
+    bad = out / f"{model}_nan"
+    shutil.copytree(golden / model, bad, dirs_exist_ok=True)
+    weights = bytearray((bad / "model.safetensors").read_bytes())
+    size = struct.unpack("<Q", weights[:8])[0]
+    header = json.loads(weights[8:8 + size])
+    at = next(8 + size + t["data_offsets"][0] for key, t in header.items() if key.endswith(name))
+    weights[at:at + 4] = struct.pack("<f", float("nan"))
+    (bad / "model.safetensors").write_bytes(weights)
+    (bad / "in.jsonl").write_text(json.dumps({"ids": list(range(1, 40))}) + "\n")
+    for dtype in ("float32", "bfloat16"):
+        ran = subprocess.run([binary, "score", "--model", bad, "--input", bad / "in.jsonl", "--output", bad / "out.jsonl", "--dtype", dtype, "--device", "h100"], capture_output=True, text=True)
+        good = ran.returncode == 1 and "not numbers" in ran.stderr
+        failed += not good
+        print(f"{model:22}NaN in {name}, {dtype}: {'said' if good else f'exit {ran.returncode}: {ran.stderr[-200:]}'}", flush=True)
 sys.exit(1 if failed else 0)
