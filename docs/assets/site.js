@@ -6,5 +6,7 @@ const reachable = () => {
     e.setAttribute("aria-label", "table");
   }
 };
+// The theme gives the search's dialog no name.
+document.querySelector("[data-md-component=search]")?.setAttribute("aria-label", "Search");
 new MutationObserver(reachable).observe(document.documentElement, { childList: true, subtree: true });
 reachable();

@@ -114,7 +114,8 @@ try {
     const wide = await page.evaluate(() => {
       const limit = document.documentElement.clientWidth;
       if (document.documentElement.scrollWidth <= limit) return [];
-      return [...document.querySelectorAll("main *")].filter((e) => e.getBoundingClientRect().right > limit + 1 && !e.closest(".scroll, .tabs, .log, .editor")).slice(0, 5).map((e) => e.outerHTML.slice(0, 140));
+      const sideways = `the page scrolls to ${document.documentElement.scrollWidth} px`;
+      return [sideways, ...[...document.querySelectorAll("main *")].filter((e) => e.getBoundingClientRect().right > limit + 1 && !e.closest(".scroll, .tabs, .log, .editor")).slice(0, 5).map((e) => e.outerHTML.slice(0, 140))];
     });
     assert.deepEqual(wide, [], `${name}: wider than 390 px`);
     await page.screenshot({ path: join(shots, label + "-390.png"), fullPage: true });
