@@ -51,6 +51,27 @@ std::vector<Command> all_commands() {
   return all;
 }
 
+// What the files of ops/ start: a container's args, a service's program, a job's step.
+std::vector<Command> commands_of_ops() {
+  std::vector<Command> out;
+  for (const char* file : {"kubernetes.yaml", "mindxtrain.service", "slurm.sbatch"}) {
+    int n = 0;
+    const std::string text = read_file(std::string(kSourceDir) + "/ops/" + file);
+    for (std::string_view line : split(text, '\n')) {
+      ++n;
+      std::string command(trim(line));
+      for (const char* begin : {"args: [", "ExecStart=/usr/bin/mindxtrain ", "srun mindxtrain "})
+        if (command.starts_with(begin)) {
+          command = command.substr(std::string_view(begin).size());
+          std::erase_if(command, [](char c) { return c == ',' || c == ']'; });
+          out.push_back({fmt::format("{}:{}", file, n), "mindxtrain " + command});
+          break;
+        }
+    }
+  }
+  return out;
+}
+
 TEST(DocumentedCommands, AreRunOrSaidWhyNot) {
   const std::string folder = std::string(kSourceDir) + "/tests/newcomer", script = read_file(folder + "/newcomer.sh");
   std::map<std::string, std::string> reasons;
@@ -84,7 +105,11 @@ TEST(DocumentedCommands, NameVerbsAndOptionsThatAreThere) {
     }
     return at->second;
   };
-  for (const Command& c : all_commands()) {
+  auto all = all_commands();
+  const auto ops = commands_of_ops();
+  ASSERT_EQ(ops.size(), 4u);
+  all.insert(all.end(), ops.begin(), ops.end());
+  for (const Command& c : all) {
     const size_t at = c.text.find("mindxtrain ");
     if (at == std::string::npos || (at > 0 && c.text[at - 1] != ' ' && c.text[at - 1] != '\'')) continue;
     if (c.text.starts_with("git ") || c.text.starts_with("uv ")) continue;
