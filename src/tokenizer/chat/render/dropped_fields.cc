@@ -34,8 +34,8 @@ void check_tools(ChatRun& run, const jinja::Rendered& r, const Seen& seen) {
     v.tools = rest.empty() ? Value::none() : run.machine().list(std::move(rest));
     if (same_text(run, r, v))
       throw FieldDropped(
-          fmt::format("{}: the template leaves out tools[{}]: use a model whose template knows tools, or "
-                      "rows without them",
+          fmt::format("{}: the template leaves out tools[{}]: set data.tools_in: system (tools are then "
+                      "listed in the system message), use a model whose template knows tools, or rows without them",
                       run.chat_template().name(), i));
   }
 }
@@ -99,8 +99,9 @@ void check_calls(ChatRun& run, const jinja::Rendered& r, const Seen& seen, size_
       v.messages[i] = run.message_with(i, "tool_calls", calls_without(run, list, item, key));
       if (same_text(run, r, v))
         throw FieldDropped(
-            fmt::format("{}: the template leaves out {}messages[{}].tool_calls[{}]: use a model whose "
-                        "template knows tool calls, or rows without them",
+            fmt::format("{}: the template leaves out {}messages[{}].tool_calls[{}]: set data.tools_in: "
+                        "system (calls are then text of the answer), use a model whose template knows tool calls, or "
+                        "rows without them",
                         run.chat_template().name(), key.empty() ? "" : fmt::format("the {} of ", key), i, item));
     }
   }
