@@ -1,5 +1,6 @@
 #include "infer/model.h"
 
+#include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -10,6 +11,7 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/threads.h"
 #include "bindings.h"
 #include "infer/end_of_turn.h"
@@ -35,11 +37,14 @@ class Model {
   Model(const std::string& name, const std::string& adapter, const std::string& dtype, const std::string& device,
         int64_t positions, int threads)
       : path_(app::resolve_model(name, std::nullopt)), text_{name, app::load_text_side(path_, adapter)} {
+    if (positions < 0) fail_input("Model: positions: {} is less than 0", positions);
     app::set_threads(threads);
     threads_ = num_threads();
     kernels::Ops& ops = app::ops_on(device);
     model_ = std::make_unique<infer::Model>(path_, adapter, app::compute_type(dtype, path_, device), positions, ops,
                                             infer::Weights::kForMany);
+    if (positions > model_->positions())
+      fail_input("Model: positions: {} is more than the {} that {} has", positions, model_->positions(), name);
     if (text_.side.tok) ends_ = infer::end_of_turn(*text_.side.tok, text_.side.chat.get(), model_->config());
   }
 
@@ -98,7 +103,13 @@ class Model {
   int threads_ = 1;
 };
 
+// A text is a sequence too, of its letters.
+void refuse_text(const nb::sequence& rows, const char* what) {
+  if (nb::isinstance<nb::str>(rows) || nb::isinstance<nb::bytes>(rows)) throw nb::type_error(what);
+}
+
 nb::list score(Model& model, const nb::sequence& rows) {
+  refuse_text(rows, "score: rows are a list: [row] for one");
   std::vector<std::vector<int32_t>> ids;
   size_t n = 0;
   for (nb::handle row : rows) {
@@ -125,7 +136,7 @@ std::vector<Answer> generate(Model& model, const nb::sequence& prompts, int64_t 
     fail_input("generate: temperature: {} is not 0 or more", temperature);
   if (!(top_p > 0 && top_p <= 1)) fail_input("generate: top_p: {} is not above 0 and at most 1", top_p);
   if (top_k < 0) fail_input("generate: top_k: {} is less than 0", top_k);
-  if (nb::isinstance<nb::str>(prompts)) fail_input("generate: prompts are a list: [prompt] for one");
+  refuse_text(prompts, "generate: prompts are a list: [prompt] for one");
   std::vector<infer::Request> requests;
   for (nb::handle p : prompts) {
     infer::Request r;
@@ -165,10 +176,11 @@ void bind_model(nb::module_& m) {
   nb::class_<Model>(m, "Model", "A model in memory. Calls of several threads take turns.")
       .def(
           "__init__",
-          [](Model* self, const std::string& name, const std::optional<std::string>& adapter,
+          [](Model* self, const fs::path& name, const std::optional<fs::path>& adapter,
              const std::optional<std::string>& dtype, const std::string& device, int64_t positions, int threads) {
             const nb::gil_scoped_release unlocked;
-            new (self) Model(name, adapter.value_or(""), dtype.value_or(""), device, positions, threads);
+            new (self)
+                Model(name.string(), adapter.value_or("").string(), dtype.value_or(""), device, positions, threads);
           },
           nb::arg("name"), nb::kw_only(), nb::arg("adapter") = nb::none(), nb::arg("dtype") = nb::none(),
           nb::arg("device") = "cpu", nb::arg("positions") = 0, nb::arg("threads") = 0,

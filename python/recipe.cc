@@ -1,11 +1,13 @@
 #include "recipe.h"
 
+#include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <nlohmann/json.hpp>
 
+#include "base/files.h"
 #include "bindings.h"
 #include "config/this_machine.h"
 #include "estimate.h"
@@ -16,11 +18,11 @@ namespace mxt::python {
 namespace {
 
 nb::object make_plan(const Recipe& recipe, const std::optional<std::string>& device,
-                     const std::optional<std::string>& measured, const std::optional<std::string>& data, int threads) {
+                     const std::optional<fs::path>& measured, const std::optional<fs::path>& data, int threads) {
   app::EstimateOptions o;
   o.device = device.value_or("");
-  o.plan = measured.value_or("");
-  o.data = data.value_or("");
+  o.plan = measured.value_or("").string();
+  o.data = data.value_or("").string();
   OrderedJson answer;
   {
     const nb::gil_scoped_release unlocked;
@@ -43,7 +45,7 @@ std::vector<std::string> issues_of(const std::string& text, const std::string& s
 void bind_recipe(nb::module_& m) {
   nb::class_<Recipe>(m, "Recipe", "A valid recipe. It never changes.")
       .def_static(
-          "load", [](const std::string& path) { return Recipe{app::load_recipe(path)}; }, nb::arg("path"),
+          "load", [](const fs::path& path) { return Recipe{app::load_recipe(path.string())}; }, nb::arg("path"),
           "Of a file, or of a recipe that ships, by its name. BadInput: the first mistake with file, line, column and "
           "key.")
       .def_static(
@@ -65,8 +67,8 @@ void bind_recipe(nb::module_& m) {
   m.def(
       "plan", &make_plan, nb::arg("recipe"), nb::kw_only(), nb::arg("device") = nb::none(),
       nb::arg("measured") = nb::none(), nb::arg("data") = nb::none(), nb::arg("threads") = 0,
-      nb::sig("def plan(recipe: Recipe, *, device: str | None = None, measured: str | None = None, data: str | None = "
-              "None, threads: int = 0) -> dict[str, typing.Any]"),
+      nb::sig("def plan(recipe: Recipe, *, device: str | None = None, measured: str | os.PathLike[str] | None = None, "
+              "data: str | os.PathLike[str] | None = None, threads: int = 0) -> dict[str, typing.Any]"),
       "What a run will take in memory, time, energy and money, as `mindxtrain plan --json` answers. device: a name of "
       "the price table; measured: a plan.json to count with; data: a prepared folder.");
 }

@@ -1,3 +1,4 @@
+#include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -6,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "bindings.h"
 #include "pipeline.h"
 #include "recipe.h"
@@ -17,8 +19,17 @@ namespace {
 // `app::g_stop` and the folder's lock are one run's.
 std::mutex g_running;
 
-nb::object run(const Recipe& recipe, const std::string& out, const nb::object& on_step,
-               const std::optional<std::string>& plan, const std::optional<std::string>& data, int threads) {
+// False, or numpy's: what a comparison with an array's number gives.
+bool says_stop(nb::handle answer) {
+  if (answer.is(nb::bool_(false))) return true;
+  const nb::object type = nb::getattr(answer, "dtype", nb::none());
+  const nb::object kind = nb::getattr(type, "kind", nb::none());
+  return nb::isinstance<nb::str>(kind) && nb::cast<std::string>(kind) == "b" && !nb::cast<bool>(nb::bool_(answer));
+}
+
+nb::object run(const Recipe& recipe, const fs::path& folder, const nb::object& on_step,
+               const std::optional<fs::path>& plan, const std::optional<fs::path>& data, int threads) {
+  const std::string out = folder.string();
   const std::unique_lock one(g_running, std::try_to_lock);
   if (!one) fail_input("run: another run is going on in this process: start a process for each");
   Raised raised;
@@ -27,14 +38,14 @@ nb::object run(const Recipe& recipe, const std::string& out, const nb::object& o
   o.recipe = recipe.value;
   o.recipe_path = recipe.value.source;
   o.out = out;
-  o.plan_path = plan.value_or("");
-  o.data = data.value_or("");
+  o.plan_path = plan.value_or("").string();
+  o.data = data.value_or("").string();
   o.threads = threads;
   o.resume = true;
   o.on_step = [&](const train::StepMetrics& step) {
     const nb::gil_scoped_acquire locked;
     try {
-      if (!raised && !on_step.is_none() && on_step(step).is(nb::bool_(false))) app::g_stop = true;
+      if (!raised && !on_step.is_none() && says_stop(on_step(step))) app::g_stop = true;
     } catch (...) {
       raised.keep();
     }
@@ -82,8 +93,10 @@ void bind_run(nb::module_& m) {
       "run", &run, nb::arg("recipe"), nb::arg("out"), nb::arg("on_step") = nb::none(), nb::kw_only(),
       nb::arg("plan") = nb::none(), nb::arg("data") = nb::none(), nb::arg("threads") = 0,
       nb::sig(
-          "def run(recipe: Recipe, out: str, on_step: collections.abc.Callable[[Step], bool | None] | None = None, *, "
-          "plan: str | None = None, data: str | None = None, threads: int = 0) -> dict[str, typing.Any]"),
+          "def run(recipe: Recipe, out: str | os.PathLike[str], on_step: collections.abc.Callable[[Step], bool | "
+          "numpy.bool_ "
+          "| None] | None = None, *, plan: str | os.PathLike[str] | None = None, data: str | os.PathLike[str] | None = "
+          "None, threads: int = 0) -> dict[str, typing.Any]"),
       "The whole chain into the folder `out`, as `mindxtrain run`: plan, prepare, train, evaluate, quantize, receipt. "
       "On "
       "the same folder again it keeps what is finished. on_step is called after each step; where it returns False or "

@@ -1,11 +1,13 @@
 #include "tokenizer/tokenizer.h"
 
+#include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/threads.h"
 #include "bindings.h"
 #include "model_files.h"
@@ -31,7 +33,8 @@ void bind_tokenizer(nb::module_& m) {
   nb::class_<Text>(m, "Tokenizer", "A model's tokenizer and chat template. Any number of threads may use it.")
       .def(
           "__init__",
-          [](Text* self, const std::string& model) {
+          [](Text* self, const fs::path& named) {
+            const std::string model = named.string();
             const nb::gil_scoped_release unlocked;
             const std::string path =
                 app::resolve_model(model, std::nullopt, app::Fetch::kAllowed, app::Parts::kNoWeights);

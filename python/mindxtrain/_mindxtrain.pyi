@@ -3,20 +3,32 @@ mindXtrain: fine-tunes language models on one machine. The command `mindxtrain` 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+import os
 from typing import Annotated, Any
 
 import numpy
 import numpy.typing
 from numpy.typing import NDArray
 
-from mindxtrain import (
-    BadInput as BadInput,
-    Error as Error,
-    Interrupted as Interrupted,
-    Missing as Missing,
-    VerifyFailed as VerifyFailed
-)
 
+__version__: str
+
+class Error(Exception):
+    """What went wrong, in the one line that the command would print."""
+
+    exit_code: int
+
+class BadInput(Error, ValueError):
+    """A recipe, a file or an argument is wrong; the line says which and what to do."""
+
+class VerifyFailed(Error):
+    """A digest, gate or comparison did not hold."""
+
+class Missing(Error):
+    """Something is not on this machine; the line says how to get it."""
+
+class Interrupted(Error):
+    """Stopped; nothing half done is left behind."""
 
 def set_log_level(level: str) -> None:
     """What is said on stderr: "info", "warn" or "error"."""
@@ -25,7 +37,7 @@ class Recipe:
     """A valid recipe. It never changes."""
 
     @staticmethod
-    def load(path: str) -> Recipe:
+    def load(path: str | os.PathLike) -> Recipe:
         """
         Of a file, or of a recipe that ships, by its name. BadInput: the first mistake with file, line, column and key.
         """
@@ -53,7 +65,7 @@ class Recipe:
 
     def __repr__(self) -> str: ...
 
-def plan(recipe: Recipe, *, device: str | None = None, measured: str | None = None, data: str | None = None, threads: int = 0) -> dict[str, Any]:
+def plan(recipe: Recipe, *, device: str | None = None, measured: str | os.PathLike[str] | None = None, data: str | os.PathLike[str] | None = None, threads: int = 0) -> dict[str, Any]:
     """
     What a run will take in memory, time, energy and money, as `mindxtrain plan --json` answers. device: a name of the price table; measured: a plan.json to count with; data: a prepared folder.
     """
@@ -98,7 +110,7 @@ class Step:
 
     def __repr__(self) -> str: ...
 
-def run(recipe: Recipe, out: str, on_step: Callable[[Step], bool | None] | None = None, *, plan: str | None = None, data: str | None = None, threads: int = 0) -> dict[str, Any]:
+def run(recipe: Recipe, out: str | os.PathLike[str], on_step: Callable[[Step], bool | numpy.bool_ | None] | None = None, *, plan: str | os.PathLike[str] | None = None, data: str | os.PathLike[str] | None = None, threads: int = 0) -> dict[str, Any]:
     """
     The whole chain into the folder `out`, as `mindxtrain run`: plan, prepare, train, evaluate, quantize, receipt. On the same folder again it keeps what is finished. on_step is called after each step; where it returns False or raises, or Ctrl-C is pressed, the state is saved and the same call goes on later. The answer: finished, checkpoint, manifest, results.
     """
@@ -108,7 +120,7 @@ class Tokenizer:
     A model's tokenizer and chat template. Any number of threads may use it.
     """
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str | os.PathLike) -> None:
         """
         A folder, a .gguf file, a Hub id or one of the short names that `mindxtrain models` lists.
         """
@@ -161,7 +173,7 @@ class Answer:
 class Model:
     """A model in memory. Calls of several threads take turns."""
 
-    def __init__(self, name: str, *, adapter: str | None = None, dtype: str | None = None, device: str = 'cpu', positions: int = 0, threads: int = 0) -> None:
+    def __init__(self, name: str | os.PathLike, *, adapter: str | os.PathLike | None = None, dtype: str | None = None, device: str = 'cpu', positions: int = 0, threads: int = 0) -> None:
         """
         name: a folder, a .gguf file, a Hub id or a short name; adapter: a PEFT folder, as a run's checkpoint; dtype: bfloat16 or float32 (none: the checkpoint's own); positions: the longest sequence (0: the model's, at most 8,192).
         """

@@ -75,6 +75,7 @@ class Recipes(unittest.TestCase):
     def test_a_file_and_its_text_are_one_recipe(self):
         of_file, of_text = mx.Recipe.load("recipe.yaml"), mx.Recipe.parse(RECIPE)
         self.assertEqual(of_file.digest, of_text.digest)
+        self.assertEqual(mx.Recipe.load(pathlib.Path("recipe.yaml")).digest, of_text.digest)
         self.assertEqual(of_file.to_dict()["train"]["schedule"]["max_steps"], 6)
         of_json = mx.Recipe.parse(json.dumps({"meta": {"project": "p", "run_name": "r"}, "model": "smollm2-135m-instruct",
                                               "data": {"source": "local", "path": "rows.jsonl"}}))
@@ -126,6 +127,12 @@ class Runs(unittest.TestCase):
         self.assertTrue(mx.run(mx.Recipe.parse(RECIPE), "halves", lambda s: seen.append(s.step))["finished"])
         self.assertEqual(seen, [4, 5, 6])
         self.assertEqual(weights("halves"), weights("by_command"))
+
+    def test_numpys_false_stops_like_false(self):
+        for out, answer in (("numpy", np.bool_(False)), ("array", np.array(False))):
+            self.assertFalse(mx.run(mx.Recipe.parse(RECIPE), pathlib.Path(out), lambda s: answer)["finished"])
+        goes_on = iter([np.bool_(True), None, 0, True, np.float32(0), np.array(True)])
+        self.assertTrue(mx.run(mx.Recipe.parse(RECIPE), "truths", lambda s: next(goes_on))["finished"])
 
     def test_what_a_callback_raises_comes_out_and_the_state_is_saved(self):
         def on_step(s):
@@ -240,12 +247,19 @@ class Models(unittest.TestCase):
             "max_tokens": lambda: self.model.generate(["x"], max_tokens=0),
             "temperature": lambda: self.model.generate(["x"], temperature=float("nan")),
             "top_p": lambda: self.model.generate(["x"], top_p=0),
-            "a list": lambda: self.model.generate("x"),
             "prompt 0": lambda: self.model.generate([[1.5]]),
             "dtype": lambda: mx.Model("by_command/checkpoint", dtype="int4"),
         }.items():
             with self.assertRaisesRegex(mx.BadInput, what):
                 call()
+        for text in ("a text", b"bytes"):
+            for call in (self.model.score, self.model.generate):
+                with self.assertRaisesRegex(TypeError, "a list"):
+                    call(text)
+        for positions in (-1, 513):
+            with self.assertRaisesRegex(mx.BadInput, "positions"):
+                mx.Model("by_command/checkpoint", positions=positions)
+        self.assertEqual(mx.Model("by_command/checkpoint", positions=512).positions, 512)
         with self.assertRaises(mx.BadInput):
             mx.Model("by_command/checkpoint", adapter="tok")
         with self.assertRaises(mx.Error):
@@ -276,9 +290,15 @@ class Stubs(unittest.TestCase):
     @unittest.skipUnless(importlib.util.find_spec("nanobind"), "nanobind, which writes stubs, is not installed here")
     def test_they_are_what_the_module_says(self):
         made = WORK / "made.pyi"
-        subprocess.run([sys.executable, "-m", "nanobind.stubgen", "-q", "-m", "mindxtrain._mindxtrain", "-o", made], check=True)
+        subprocess.run([sys.executable, "-m", "nanobind.stubgen", "-q", "-m", "mindxtrain._mindxtrain", "-p", SOURCE / "python/stubs.nb", "-o", made], check=True)
         self.assertEqual(made.read_text(), (SOURCE / "python/mindxtrain/_mindxtrain.pyi").read_text(),
-                         f"{sys.executable} -m nanobind.stubgen -m mindxtrain._mindxtrain -o python/mindxtrain/_mindxtrain.pyi")
+                         f"{sys.executable} -m nanobind.stubgen -m mindxtrain._mindxtrain -p python/stubs.nb -o python/mindxtrain/_mindxtrain.pyi")
+
+    def test_they_name_all_that_the_package_has(self):
+        stubs = (SOURCE / "python/mindxtrain/_mindxtrain.pyi").read_text()
+        for name in mx.__all__:
+            self.assertRegex(stubs, rf"(?m)^(class|def) {name}\b|^{name}: ")
+        self.assertNotIn("from mindxtrain import", stubs)  # which imports from here
 
 
 if __name__ == "__main__":

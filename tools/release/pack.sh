@@ -27,6 +27,7 @@ complete_shells() {  # SHARE
   mkdir -p "$1/bash-completion/completions" "$1/fish/vendor_completions.d" "$1/zsh/site-functions"
   "$program" completion bash >"$1/bash-completion/completions/mindxtrain"
   "$program" completion fish >"$1/fish/vendor_completions.d/mindxtrain.fish"
+  "$program" completion zsh >"$1/zsh/site-functions/_mindxtrain"
 }
 age() { find "$1" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +; }
 
