@@ -48,6 +48,11 @@ std::string trackio_folder() {
   return (cache.empty() ? environment("HOME") + "/.cache" : cache) + "/huggingface/trackio";
 }
 
+track::MlflowLogin mlflow_login() {
+  return {environment("MLFLOW_TRACKING_USERNAME"), environment("MLFLOW_TRACKING_PASSWORD"),
+          environment("MLFLOW_TRACKING_TOKEN")};
+}
+
 // A tracker: what it does with curves that have grown, and whether it failed the last time.
 struct Reporter::Sink {
   std::string name;
@@ -70,7 +75,7 @@ Reporter::Reporter(const config::Recipe& recipe, std::string folder)
     if (url.empty())
       fail_missing("{}: train.report_to: mlflow: which server? set MLFLOW_TRACKING_URI=http://HOST:PORT",
                    recipe_.source);
-    const auto run = std::make_shared<track::MlflowRun>(curves_of(folder_, recipe_), url, client_);
+    const auto run = std::make_shared<track::MlflowRun>(curves_of(folder_, recipe_), url, client_, mlflow_login());
     log::info("mlflow: {}", run->address());
     add("mlflow", [run](const track::Curves& c, bool last) { last ? run->end(c) : run->send(c); });
   }

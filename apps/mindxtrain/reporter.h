@@ -21,6 +21,9 @@ track::Curves curves_of(const std::string& folder, const config::Recipe& recipe)
 // TRACKIO_DIR, else where trackio keeps its files: below the Hub's folder.
 std::string trackio_folder();
 
+// MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_PASSWORD, MLFLOW_TRACKING_TOKEN.
+track::MlflowLogin mlflow_login();
+
 // A thread that reads metrics.jsonl, which the trainer writes, and tells the trackers; training waits for none of them.
 class Reporter {
  public:

@@ -176,7 +176,7 @@ void report(const Options& o) {
     if (url.empty())
       fail_input("runs report --to mlflow: which server? --url http://HOST:PORT, or MLFLOW_TRACKING_URI");
     net::HttpClient client({.proxies = proxies(), .cancel = &g_stop});
-    track::MlflowRun run(c, url, client);
+    track::MlflowRun run(c, url, client, mlflow_login());
     run.end(c);
     where = run.address();
   }

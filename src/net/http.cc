@@ -179,7 +179,8 @@ HttpResponse HttpClient::send(const HttpRequest& r) {
         s_->wait(s_->delay(attempt++, {}));
         continue;
       }
-      if (certificate) fail_missing("{}: its certificate is not trusted ({}): nothing was sent", url.origin(), e.why);
+      if (certificate)
+        fail_missing("{}: its certificate is not trusted ({}): nothing was sent; {}", url.origin(), e.why, e.remedy);
       fail_missing("{}: cannot be reached ({}): check the network, or work offline from what is cached", url.origin(),
                    e.why);
     }

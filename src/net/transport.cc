@@ -248,15 +248,22 @@ struct Transport::State {
     if (!w.ec) return {};
     // The name's check has no code of its own.
     const long verdict = SSL_get_verify_result(c.tls->native_handle());
-    if (w.end == End::kDone && verdict == X509_V_ERR_UNSPECIFIED) return {End::kCertificate, "it is not for this host"};
+    if (w.end == End::kDone && verdict == X509_V_ERR_UNSPECIFIED)
+      return {End::kCertificate, "it is not for this host", "ask the server by a name that its certificate has"};
     if (w.end == End::kDone && verdict != X509_V_OK)
-      return {End::kCertificate,
-              std::string(X509_verify_cert_error_string(verdict)) +
-                  (authorities               ? ""
-                   : options.ca_file.empty() ? "; no file of certificate authorities was found here: install "
-                                               "ca-certificates, or name one in SSL_CERT_FILE"
-                                             : "; " + options.ca_file + " holds no certificate authorities")};
+      return {End::kCertificate, X509_verify_cert_error_string(verdict), certificate_remedy(verdict)};
     return failed(w, End::kNeverSent);
+  }
+
+  std::string certificate_remedy(long verdict) const {
+    if (verdict == X509_V_ERR_CERT_HAS_EXPIRED || verdict == X509_V_ERR_CERT_NOT_YET_VALID)
+      return "look at this machine's clock, or renew the server's certificate";
+    if (!options.ca_file.empty())
+      return authorities ? "add its authority to " + options.ca_file
+                         : options.ca_file + " holds no certificate authorities";
+    if (!authorities)
+      return "no file of certificate authorities was found here: install ca-certificates, or name one in SSL_CERT_FILE";
+    return "where it is a server of your own, name a PEM file with its authority in SSL_CERT_FILE";
   }
 
   using Request = http::request<http::empty_body>;  // its body is written after it, from memory or from files

@@ -26,6 +26,7 @@ struct Exchange {
   };
   End end = End::kDone;
   std::string why;
+  std::string remedy = {};  // of kCertificate
 };
 
 // What an answer is handed to, in this order; false ends the exchange. `headers` once for the answer that is no 1xx.

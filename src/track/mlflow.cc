@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "base/base64.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "net/url.h"
@@ -15,22 +16,34 @@ constexpr size_t kMetricsPerCall = 1000, kParamsPerCall = 100, kLongestParam = 6
 
 class Server {
  public:
-  Server(std::string url, net::HttpClient& client) : url_(std::move(url)), client_(client) {
+  Server(std::string url, net::HttpClient& client, const MlflowLogin& login) : url_(std::move(url)), client_(client) {
     while (url_.ends_with('/')) url_.pop_back();
-    if (!net::parse_url(url_))
-      fail_input("\"{}\" is no address of an MLflow server: http://HOST:PORT", net::shown_url(url_));
+    const auto address = net::parse_url(url_);
+    if (!address) fail_input("\"{}\" is no address of an MLflow server: http://HOST:PORT", net::shown_url(url_));
+    has_login_ = !address->user.empty();
+    if (!login.username.empty() && !login.password.empty())
+      headers_.emplace_back("Authorization", "Basic " + to_base64(login.username + ":" + login.password));
+    else if (!login.token.empty())
+      headers_.emplace_back("Authorization", "Bearer " + login.token);
+    has_login_ = has_login_ || !headers_.empty();
   }
   // Null where the server says that there is no such thing.
   Json call(const std::string& method, const std::string& what, const Json& body) {
-    net::HttpRequest r{.method = method, .url = url_ + "/api/2.0/mlflow/" + what};
+    net::HttpRequest r{.method = method, .url = url_ + "/api/2.0/mlflow/" + what, .headers = headers_};
     if (method == "POST") {
-      r.headers = {{"Content-Type", "application/json"}};
+      r.headers.emplace_back("Content-Type", "application/json");
       r.body = body.dump(-1, ' ', false, Json::error_handler_t::replace);
     }
     const net::HttpResponse a = client_.send(r);
     const Json j = Json::parse(a.body, nullptr, false);
     if (a.status == 200 && j.is_object()) return j;
     if (j.is_object() && j.value("error_code", "") == "RESOURCE_DOES_NOT_EXIST") return nullptr;
+    if (a.status == 401 || a.status == 403)
+      fail_missing("{}: {} answers {}: {}", shown(), what, a.status,
+                   !has_login_ ? "it wants a login: set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or "
+                                 "MLFLOW_TRACKING_TOKEN"
+                               : "it refuses the login of MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or "
+                                 "of MLFLOW_TRACKING_TOKEN: check it and what it may do there");
     fail_missing("{}: {} answers {}{}", shown(), what, a.status,
                  j.is_object() ? ": " + j.value("message", std::string()) : std::string(": is it an MLflow server?"));
   }
@@ -39,6 +52,8 @@ class Server {
  private:
   std::string url_;
   net::HttpClient& client_;
+  net::Headers headers_;
+  bool has_login_ = false;
 };
 
 std::string experiment(Server& s, const std::string& name) {
@@ -68,7 +83,7 @@ struct MlflowRun::State {
   std::string experiment, run;
   int64_t last_step = -1;  // that the server has
 
-  State(const std::string& url, net::HttpClient& client) : server(url, client) {}
+  State(const std::string& url, net::HttpClient& client, const MlflowLogin& login) : server(url, client, login) {}
 
   // The server's answers are taken apart here: one of another form is no MLflow server's.
   template <typename F>
@@ -114,8 +129,8 @@ struct MlflowRun::State {
   }
 };
 
-MlflowRun::MlflowRun(const Curves& head, const std::string& url, net::HttpClient& client)
-    : s_(std::make_unique<State>(url, client)) {
+MlflowRun::MlflowRun(const Curves& head, const std::string& url, net::HttpClient& client, const MlflowLogin& login)
+    : s_(std::make_unique<State>(url, client, login)) {
   s_->ask([&] {
     s_->experiment = experiment(s_->server, head.project);
     s_->find(head);

@@ -41,12 +41,18 @@ std::string write_wandb(const Curves& curves, const std::string& folder);
 // Format: trackio's sqlite_storage.py. kBadInput where the file is none of trackio's, or of a form that is not known.
 std::string write_trackio(const Curves& curves, const std::string& folder);
 
+// What MLflow's own client reads from MLFLOW_TRACKING_USERNAME, _PASSWORD and _TOKEN: a name and its password, else a
+// token; all "" where the server asks for none.
+struct MlflowLogin {
+  std::string username, password, token;
+};
+
 // A run on the MLflow server at `url` (its REST interface 2.0): the experiment is the project. Made with the recipe as
 // parameters, or found again by the curves' id; then given the points that it has not got. Errors (kMissing): the
 // server cannot be reached or refuses.
 class MlflowRun {
  public:
-  MlflowRun(const Curves& head, const std::string& url, net::HttpClient& client);
+  MlflowRun(const Curves& head, const std::string& url, net::HttpClient& client, const MlflowLogin& login = {});
   ~MlflowRun();
   MlflowRun(const MlflowRun&) = delete;
   void send(const Curves& curves);  // the points after the last one that it has

@@ -6,6 +6,8 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/text.h"
+#include "pytext/unicode.h"
 #include "track/track.h"
 
 namespace mxt::track {
@@ -53,11 +55,14 @@ std::string iso(double time) {
   return fmt::format("{}.{:06}+00:00", text, static_cast<int>((time - static_cast<double>(seconds)) * 1e6));
 }
 
-// trackio's own rule for the name of a project's file.
+// trackio's own rule for the name of a project's file (canonical_project_name of its sqlite_storage.py): what Python's
+// str.isalnum() takes, "-" and "_".
 std::string file_name(const std::string& project) {
   std::string out;
-  for (char c : project)
-    if (std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.') out += c;
+  for (size_t at = 0; at < project.size();) {
+    const uint32_t c = next_code_point(project, at);
+    if (pytext::is_alnum(c) || c == '-' || c == '_') append_utf8(out, c);
+  }
   return (out.empty() ? "default" : out) + ".db";
 }
 

@@ -91,6 +91,45 @@ TEST(Trackio, ARunWrittenTwiceStandsThereOnce) {
   EXPECT_THROW(write_trackio(sample(3), f), Error);
 }
 
+TEST(Trackio, AProjectsFileHasTheNameThatTrackioLooksFor) {
+  const std::string f = folder("trackio_names");
+  Curves c = sample(1);
+  // As its canonical_project_name says.
+  for (const auto& [project, name] :
+       {std::pair("my.model v2", "mymodelv2"), {"größe_№5-二", "größe_5-二"}, {"x½²٣", "x½²٣"}, {"../..", "default"}}) {
+    c.project = project;
+    EXPECT_EQ(write_trackio(c, f), f + "/" + name + ".db");
+  }
+}
+
+TEST(Mlflow, ACredentialIsSentAndARefusalNamesItsVariables) {
+  std::string sent;
+  net::TestServer server([&](const net::ServerRequest& r) {
+    sent = r.headers.contains("authorization") ? r.headers.at("authorization") : "";
+    return sent.empty() ? net::ServerResponse{.status = 401, .body = "You are not authenticated."}
+                        : net::ServerResponse{.status = 403, .body = R"({"error_code": "PERMISSION_DENIED"})"};
+  });
+  net::HttpClient client({.retry_base_seconds = 0.01});
+  const auto said = [&](const MlflowLogin& login) {
+    try {
+      MlflowRun(sample(0), server.url(), client, login);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Exit::kMissing);
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  const auto names = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  const std::string none = said({});
+  EXPECT_TRUE(names(none, "401") && names(none, "MLFLOW_TRACKING_TOKEN") && names(none, "MLFLOW_TRACKING_USERNAME"))
+      << none;
+  const std::string refused = said({.token = "t"});
+  EXPECT_TRUE(names(refused, "403") && names(refused, "MLFLOW_TRACKING_TOKEN")) << refused;
+  EXPECT_EQ(sent, "Bearer t");
+  said({.username = "u", .password = "p", .token = "t"});
+  EXPECT_EQ(sent, "Basic dTpw");
+}
+
 TEST(Mlflow, LogsByItsRestInterfaceAndNamesWhatRefuses) {
   std::vector<std::string> calls;
   size_t metrics = 0;
