@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "config/builtin.h"
+#include "config/recipe_file.h"
 #include "cost.h"
 #include "data/prepare.h"
 #include "data/preview.h"
@@ -24,7 +25,7 @@ namespace mxt::app {
 namespace {
 
 constexpr int64_t kPreviewRows = 64;
-constexpr size_t kMaxRecipe = 1 << 20;
+constexpr size_t kMaxRecipe = config::kMaxRecipeBytes;
 
 std::string text_of(const OrderedJson& j) { return j.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }
 

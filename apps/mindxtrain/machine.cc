@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "config/builtin.h"
 #include "config/model_table.h"
+#include "config/recipe_file.h"
 #include "formats/model_config.h"
 #include "kernels/api.h"
 #include "kernels/backend.h"
@@ -117,7 +118,7 @@ std::string recipe_text(const std::string& path) {
   std::error_code ec;
   if (path.find_first_of("/.") == std::string::npos && !fs::exists(path, ec))
     return std::string(config::builtin_recipe(path).text);
-  return read_file(path);
+  return config::read_recipe_file(path);
 }
 
 config::Recipe load_recipe(const std::string& path) { return parse_recipe(recipe_text(path), path); }

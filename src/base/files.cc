@@ -36,6 +36,7 @@ void sync_folder_of(const std::string& path) {
 }
 
 constexpr size_t kBuffer = 1 << 20;
+constexpr size_t kMostOfADevice = 16 << 20;  // /dev/zero does not end
 
 // What stands in a clone in place of a large file that git-LFS was not asked for.
 void refuse_pointer(const std::string& path, std::string_view bytes) {
@@ -66,6 +67,11 @@ std::string read_file(const std::string& path) {
     }
     if (n == 0) break;
     out.append(buf, static_cast<size_t>(n));
+    if (S_ISCHR(st.st_mode) && out.size() > kMostOfADevice) {
+      close(fd);
+      fail_input("{}: is a device that gives more than {} MiB, and may never end: name a file", path,
+                 kMostOfADevice >> 20);
+    }
   }
   close(fd);
   refuse_pointer(path, out);

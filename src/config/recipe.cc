@@ -8,6 +8,7 @@
 #include "config/depth.h"
 #include "config/field.h"
 #include "config/model_table.h"
+#include "config/recipe_file.h"
 #include "config/rules.h"
 #include "config/this_machine.h"
 #include "config/yaml.h"
@@ -91,7 +92,7 @@ Recipe parse_recipe(std::string_view text, std::string_view source) { return par
 Recipe load_recipe(const std::string& path) { return load_recipe(path, {}); }
 
 Recipe load_recipe(const std::string& path, const ThisMachine& here) {
-  return parse_recipe(read_file(path), path, here);
+  return parse_recipe(read_recipe_file(path), path, here);
 }
 
 std::string settled_text(const Recipe& r) {

@@ -291,6 +291,11 @@ TEST(Files, OnlyWhatAKilledWriterLeftIsRemoved) {
   fs::remove_all(dir);
 }
 
+TEST(Files, ADeviceWithoutAnEndIsRefused) {
+  EXPECT_THROW(read_file("/dev/zero"), Error);
+  EXPECT_EQ(read_file("/dev/null"), "");
+}
+
 TEST(Files, BracesOfAPatternAreChoices) {
   std::string dir = (fs::temp_directory_path() / "mxt_glob_XXXXXX").string();
   ASSERT_NE(mkdtemp(dir.data()), nullptr);

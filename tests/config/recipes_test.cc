@@ -1,8 +1,14 @@
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
 #include <set>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "config/builtin.h"
+#include "config/recipe_file.h"
 #include "config/support.h"
 #include "folders.h"
 
@@ -96,6 +102,42 @@ TEST(Recipes, FactsThatOthersRelyOn) {
   EXPECT_NEAR(*is.embedding_lr, 0.8 * *was.embedding_lr, 1e-4);
   EXPECT_NEAR(*is.head_lr, 0.8 * *was.head_lr, 1e-5);
   EXPECT_NEAR(*is.scalar_lr, 0.8 * *was.scalar_lr, 1e-4);
+}
+
+// What a recipe's path names may be endless, or silent.
+TEST(Recipes, AFileOrAPipeOfAtMostAMebibyteIsRead) {
+  const std::string folder = testing::TempDir() + "mxt_recipe_files_" + std::to_string(getpid());
+  make_folders(folder);
+  const auto refused = [](const std::string& path) {
+    try {
+      read_recipe_file(path, 0.2);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Exit::kBadInput);
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  EXPECT_TRUE(has(refused("/dev/zero"), "neither a file nor a pipe"));
+  EXPECT_TRUE(has(refused("/dev/null"), "neither a file nor a pipe"));
+  EXPECT_TRUE(has(refused(folder), "is a folder"));
+  EXPECT_TRUE(has(refused(folder + "/none"), "cannot be read"));
+  write_file_atomic(folder + "/large.yaml", std::string(kMaxRecipeBytes + 1, '#'));
+  EXPECT_TRUE(has(refused(folder + "/large.yaml"), "larger than 1024 KiB"));
+  const std::string pipe = folder + "/pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_TRUE(has(refused(pipe), "nothing has come through it"));
+  const auto write = [&](const std::string& text) { std::ofstream(pipe) << text; };
+  std::thread small(write, "meta: {}\n");
+  EXPECT_EQ(read_recipe_file(pipe), "meta: {}\n");
+  small.join();
+  const auto before = std::signal(SIGPIPE, SIG_IGN);  // its reader goes away
+  std::thread large(write, std::string(4 * kMaxRecipeBytes, '#'));
+  EXPECT_TRUE(has(refused(pipe), "larger than 1024 KiB"));
+  large.join();
+  std::signal(SIGPIPE, before);
+  std::error_code ec;
+  fs::remove_all(folder, ec);
 }
 
 TEST(Recipes, UnknownNameIsAnswered) {
