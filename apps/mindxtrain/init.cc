@@ -15,26 +15,32 @@ void list_recipes(bool json) {
   OrderedJson all = OrderedJson::array();
   for (const auto& r : config::builtin_recipes()) {
     const Trainable t = trainable_here(config::parse_recipe(r.text, r.name));
-    all.push_back(
-        {{"name", r.name}, {"head", r.head()}, {"build", t.build}, {"machine", t.machine}, {"reason", t.reason}});
+    all.push_back({{"name", r.name},
+                   {"head", r.head()},
+                   {"build", t.build},
+                   {"machine", t.machine},
+                   {"files", t.files},
+                   {"reason", t.reason}});
   }
   if (json) {
     std::printf("%s\n", all.dump(2, ' ', false, OrderedJson::error_handler_t::replace).c_str());
     return;
   }
-  const auto group = [&](const char* title, bool build, bool machine) {
+  bool first = true;
+  const auto group = [&](const char* title, const auto& belongs) {
     bool any = false;
     for (const auto& r : all) {
-      if (r["build"] != build || r["machine"] != machine) continue;
-      if (!any) std::printf("%s%s\n", &r == &all.front() ? "" : "\n", title);
-      any = true;
+      if (!belongs(r)) continue;
+      if (!any) std::printf("%s%s\n", first ? "" : "\n", title);
+      any = true, first = false;
       std::printf("  %-26s %s\n", r["name"].get<std::string>().c_str(), r["head"].get<std::string>().c_str());
       if (const auto why = r["reason"].get<std::string>(); !why.empty()) std::printf("  %-26s - %s\n", "", why.c_str());
     }
   };
-  group("Can be trained here:", true, true);
-  group("Need another machine:", true, false);
-  group("Need what this build does not have:", false, true);
+  group("Can be trained here:", [](const auto& r) { return r["build"] && r["machine"] && r["files"]; });
+  group("Need files that are not here:", [](const auto& r) { return r["build"] && r["machine"] && !r["files"]; });
+  group("Need another machine:", [](const auto& r) { return r["build"] && !r["machine"]; });
+  group("Need what this build does not have:", [](const auto& r) { return !r["build"]; });
 }
 
 }  // namespace

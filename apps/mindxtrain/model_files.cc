@@ -357,6 +357,24 @@ config::Recipe as_planned(const config::Recipe& recipe, int depth) {
   r.model.revision = before.model.revision;
   r.model.init = before.model.init;
   r.model.config = before.model.config;
+std::vector<std::string> judges_of(const config::Method& m) {
+  std::vector<std::string> out;
+  if (!m.is_rl()) return out;
+  if (m.rewards.empty() && m.reward_model) out.push_back(*m.reward_model);
+  for (const config::RewardPart& part : m.rewards)
+    if (part.model) out.push_back(*part.model);
+  return out;
+}
+
+std::vector<std::string> recipes_before(const config::Recipe& r) {
+  std::vector<std::string> named = judges_of(r.train.method), out;
+  named.push_back(r.model.name);
+  if (r.train.method.lora && r.train.method.lora->init_adapter) named.push_back(*r.train.method.lora->init_adapter);
+  for (const std::string& name : named)
+    if (name.starts_with(kMadeBefore)) out.push_back(name.substr(kMadeBefore.size()));
+  return out;
+}
+
   if (!r.model.tokenizer) r.model.tokenizer = before.model.tokenizer;
   return r;
 }

@@ -39,6 +39,10 @@ std::string resolve_model(const config::Recipe& recipe, Fetch fetch = Fetch::kAl
 inline constexpr std::string_view kMadeBefore = "recipe:";
 inline constexpr int kMostBefore = 4;  // a recipe that starts from itself would go on without end
 [[noreturn]] void fail_starts_from_itself(const config::Recipe& recipe);
+// Names of the recipes that run before this one, without kMadeBefore: of its model, its adapter, its reward models.
+std::vector<std::string> recipes_before(const config::Recipe& recipe);
+// What answers are judged by: the method's reward models as the recipe names them.
+std::vector<std::string> judges_of(const config::Method& method);
 // For who needs a model's shape and no weights: what a recipe before would train has the shape of what that starts
 // from.
 config::Recipe as_planned(const config::Recipe& recipe, int depth = 0);

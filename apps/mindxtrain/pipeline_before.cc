@@ -24,20 +24,6 @@ bool Pipeline::chain() {
   return true;
 }
 
-namespace {
-
-// What names a folder that answers are judged by, in the recipe as it stands.
-std::vector<std::string> judges_of(const config::Method& m) {
-  std::vector<std::string> out;
-  if (!m.is_rl()) return out;
-  if (m.rewards.empty() && m.reward_model) out.push_back(*m.reward_model);
-  for (const config::RewardPart& part : m.rewards)
-    if (part.model) out.push_back(*part.model);
-  return out;
-}
-
-}  // namespace
-
 bool Pipeline::before() {
   const auto& lora = recipe_.train.method.lora;
   const std::string adapter = lora ? lora->init_adapter.value_or("") : "";

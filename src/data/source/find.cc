@@ -10,6 +10,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "data/source/absent.h"
 #include "data/source/picture_name.h"
 #include "data/source/records.h"
 
@@ -184,8 +185,11 @@ std::vector<std::string> find_named_files(const std::string& path) {
   const std::vector<std::string> paths = glob_files(path);
   if (paths.empty() && path.find_first_of("*?[{") != std::string::npos)
     fail_input("{}: no file matches; a pattern names files, not folders (it is relative to the working folder)", path);
-  if (paths.empty())
-    fail_input("{}: no such file or folder; check the path (it is relative to the working folder)", path);
+  if (paths.empty()) {
+    const std::string get = how_to_get(path);
+    fail_input("{}: no such file or folder; {}", path,
+               get.empty() ? "check the path (it is relative to the working folder)" : "get it with: " + get);
+  }
   for (const std::string& p : paths) check_file_name(p);
   return paths;
 }

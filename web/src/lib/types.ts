@@ -1,7 +1,7 @@
 // The answers of /coach/api.
 export interface About { version: string; jobs: boolean; models: string[]; folder: string }
 export interface Outline { project: string; run_name: string; description: string; hardware: string; gpus: number; model: string; method: string; seq_len: number; rows_per_step: number }
-export interface RecipeEntry extends Partial<Outline> { name: string; head: string }
+export interface RecipeEntry extends Partial<Outline> { name: string; head: string; trainable?: string /* "": here; else why not, and what to do */ }
 export interface Issue { line: number; column: number; key: string; what: string; remedy: string }
 export interface Check { valid: boolean; issues: Issue[]; hash?: string; off?: string[]; hints?: string[]; outline?: Outline }
 export interface Plan {

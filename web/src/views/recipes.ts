@@ -13,7 +13,7 @@ export async function recipesView(): Promise<View> {
   const recipes = await get<RecipeEntry[]>("recipes");
   const entry = (r: RecipeEntry): HTMLElement =>
     h("li", null, h("a", { href: `#/recipes/${r.name}` },
-      h("div", null, h("strong", null, r.name), h("p", null, prose(r.head))),
+      h("div", null, h("strong", null, r.name), h("p", null, prose(r.head)), r.trainable ? h("p", { class: "lacking" }, "Not here: ", r.trainable) : null),
       h("span", { class: "side-fact" }, r.method ?? "", r.gpus ? ` · ${r.gpus} GPU${r.gpus > 1 ? "s" : ""}` : ""),
       h("span", { class: "side-fact" }, r.model ?? "")));
   const node = h("div", null,
