@@ -62,6 +62,17 @@ constexpr const char* kTrainingLogs[] = {"metrics.jsonl", "loss.svg"};
 
 }  // namespace
 
+void take_run_folder(Pipeline::Options& o) {
+  if (!o.out.empty()) return;
+  o.recipe = load_recipe(o.recipe_path);
+  std::string name = o.recipe->meta.run_name;
+  std::replace(name.begin(), name.end(), '/', '_');
+  if (name.find_first_not_of('.') == std::string::npos)
+    fail_input("{}: meta.run_name \"{}\" makes no folder's name: give --out", o.recipe_path, name);
+  o.out = "out/" + name;
+  log::info("--out: {}", o.out);
+}
+
 std::string folder_digest(const std::string& folder) {
   if (!fs::exists(folder)) return "";
   if (fs::is_regular_file(folder)) return hash_file(folder).blake3;

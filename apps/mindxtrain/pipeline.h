@@ -119,6 +119,10 @@ class Pipeline {
   bool trained_now_ = false, gate_failed_ = false, usage_is_final_ = false;
 };
 
+// Where no --out is given: out/ and the recipe's meta.run_name, made a folder's name. The recipe is read for it, once.
+void take_run_folder(Pipeline::Options& options);
+inline constexpr const char* kRunFolderHelp = "the run's folder (default: out/ and the recipe's meta.run_name)";
+
 // A digest of everything in a folder, for telling whether a stage's output is as it was left; "" where there is none.
 std::string folder_digest(const std::string& folder);
 

@@ -20,16 +20,17 @@ bool run_stages(const Pipeline::Options& o) {
 void add_run(CLI::App& app) {
   auto* c = app.add_subcommand("run",
                                "plan, prepare, train, evaluate, quantize, and leave a verified receipt\nexample: "
-                               "mindxtrain run recipes/quickstart_cpu.yaml --out out/quickstart");
+                               "mindxtrain run quickstart_cpu --out out/quickstart");
   auto o = std::make_shared<Pipeline::Options>();
-  c->add_option("recipe", o->recipe_path, "recipe file")->required();
-  c->add_option("--out", o->out, "the run's folder")->required();
+  c->add_option("recipe", o->recipe_path, "recipe file, or the name of one that ships")->required();
+  c->add_option("--out", o->out, kRunFolderHelp);
   c->add_option("--plan", o->plan_path, "AutotunePlan to replay (none: made now)");
   c->add_option("--threads", o->threads, "threads (default: OMP_NUM_THREADS, else all cores)");
   auto send = std::make_shared<bool>(false);
   c->add_flag("--publish", *send, "then send it to the destinations of the recipe's publish section");
   c->callback([o, send] {
     o->resume = true;
+    take_run_folder(*o);
     if (!run_stages(*o))
       g_exit = 4;
     else if (*send)

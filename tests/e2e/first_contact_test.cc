@@ -35,7 +35,23 @@ TEST(FirstContact, EveryVerbsHelpHasItsExitCodesAndFiles) {
     EXPECT_TRUE(says(h, "Exit codes:") && says(h, "Files:")) << h.out;
     EXPECT_EQ(run(std::string(verb) + " --help").out, h.out);
   }
-  EXPECT_TRUE(says(run("help run"), "Environment:"));
+  EXPECT_TRUE(says(run("runs lst"), "did you mean list?"));
+  EXPECT_TRUE(says(run("receipt no/such/manifest.json"), "no/such/manifest.json"));  // a path, no verb
+}
+
+TEST(FirstContact, TheQuickstartNeedsItsNameAlone) {
+  Folder f("no_out");
+  write_file_atomic(f / "r.yaml", recipe({.steps = 1}));
+  const Result r = run("train r.yaml", "cd " + f.path + ";");
+  EXPECT_EQ(r.code, 0) << r.out;
+  EXPECT_TRUE(fs::exists(f / "out/tiny/manifest.json")) << r.out;
+  EXPECT_TRUE(says(run("help run"), "example: mindxtrain run quickstart_cpu --out"));  // one that every copy has
+  write_file_atomic(f / "dots.yaml",
+                    "meta: {project: p, run_name: \"..\"}\nmodel: qwen3-0.6b\ndata: {source: hf, "
+                    "hf_id: some/rows}\n");
+  const Result dots = run("run dots.yaml", "cd " + f.path + ";");
+  EXPECT_EQ(dots.code, 1);
+  EXPECT_TRUE(says(dots, "meta.run_name") && says(dots, "give --out")) << dots.out;
 }
 
 TEST(FirstContact, TheListOfRecipesSaysWhatCanBeTrainedHere) {
