@@ -185,3 +185,32 @@ TEST(FirstContact, CompletionNamesVerbsAndOptions) {
 
 }  // namespace
 }  // namespace mxt::cli
+// What bash's readline asks the function for.
+TEST(FirstContact, CompletionOffersRecipesDevicesAndFilesWithSpaces) {
+  Folder f("completion");
+  write_file_atomic(f / "my own recipe.yaml", "");
+  write_file_atomic(f / "complete.sh", run("completion bash").out +
+                                           "COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _mindxtrain; "
+                                           "printf '[%s]' \"${COMPREPLY[@]}\"\n");
+  const auto asked = [&](const std::string& words) {
+    const std::string command = "cd " + f.path + " && bash complete.sh " + words + " 2>&1";
+    FILE* p = popen(command.c_str(), "r");
+    std::string out(1 << 16, '\0');
+    out.resize(fread(out.data(), 1, out.size(), p));
+    EXPECT_EQ(pclose(p), 0);
+    return out;
+  };
+  EXPECT_EQ(asked("mindxtrain quan"), "[quantize]");
+  EXPECT_EQ(asked("mindxtrain run quick"), "[quickstart_cpu]");
+  EXPECT_EQ(asked("mindxtrain init shakespeare_char_"), "[shakespeare_char_gpu]");
+  EXPECT_EQ(asked("mindxtrain plan quickstart_cpu --device rtx4"), "[rtx4090]");
+  EXPECT_EQ(asked("mindxtrain plan quickstart_cpu --device = rtx4"), "[rtx4090]");
+  EXPECT_EQ(asked("mindxtrain serve --device cu"), "[cuda]");
+  EXPECT_EQ(asked("mindxtrain dataset sh"), "[show]");
+  EXPECT_EQ(asked("mindxtrain dataset prep --thr"), "[--threads]");
+  EXPECT_EQ(asked("mindxtrain runs list --state fin"), "[finished]");
+  EXPECT_EQ(asked("mindxtrain run 'my\\ ow'"), "[my own recipe.yaml]");
+  EXPECT_EQ(asked("mindxtrain run '\"my ow'"), "[my own recipe.yaml]");
+  EXPECT_EQ(asked("mindxtrain run my"), "[my own recipe.yaml]");
+}
+

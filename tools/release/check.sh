@@ -42,6 +42,14 @@ asks_no_newer "$work/mindxtrain-$version"
 for f in "$work/mindxtrain-$version"/share/man/man1/*.gz; do
   ! zcat "$f" | grep -q "$root" || fail "$f: holds a path of the folder that it was built in"
 done
+completes() {  # NAME SHARE ZSH_FOLDER
+  local f
+  for f in bash-completion/completions/mindxtrain fish/vendor_completions.d/mindxtrain.fish "zsh/$3/_mindxtrain"; do
+    grep -q quickstart_cpu "$2/$f" 2>/dev/null || fail "$1: $2/$f: completes no recipe"
+  done
+  [ "$(head -1 "$2/zsh/$3/_mindxtrain")" = "#compdef mindxtrain" ] || fail "$1: zsh does not know what its file is for"
+}
+completes tarball "$work/mindxtrain-$version/share" site-functions
 starts unpacked "$work/mindxtrain-$version/bin/mindxtrain"
 mkdir "$work/old" && printf '#!/bin/sh\necho glibc 2.31\n' >"$work/old/getconf" && chmod +x "$work/old/getconf"
 rc=0
@@ -52,9 +60,11 @@ starts tarball "$work/prefix/bin/mindxtrain"
 dpkg-deb -x "$files"/mindxtrain_"$version"_*.deb "$work/deb"
 depends=$(dpkg-deb -f "$files"/mindxtrain_"$version"_*.deb Depends)
 ! grep -qE 'fmt|dnnl|hwy|gomp|opencl' <<<"$depends" || fail "deb: depends on what it brings: $depends"
+completes deb "$work/deb/usr/share" vendor-completions
 starts deb "$work/deb/usr/bin/mindxtrain"
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-index --no-deps "$files"/mindxtrain-"$version"-*.whl
+completes wheel "$work/venv/share" site-functions
 starts wheel "$work/venv/bin/mindxtrain"
 # The object for CUDA: found where pip puts it, and stopped by nothing but the driver that this machine has not, or used.
 if compgen -G "$files/mindxtrain_cuda-$version-*.whl" >/dev/null; then

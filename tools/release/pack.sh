@@ -60,6 +60,9 @@ deb=$work/deb
 mkdir -p "$deb/DEBIAN" "$deb/usr"
 cp -a "$tree/." "$deb/usr"
 mv "$deb/usr/share/doc/mindxtrain/LICENSE" "$deb/usr/share/doc/mindxtrain/copyright"
+mkdir -p "$deb/usr/share/zsh/vendor-completions"  # where Debian's zsh looks
+mv "$deb/usr/share/zsh/site-functions/_mindxtrain" "$deb/usr/share/zsh/vendor-completions/"
+rmdir "$deb/usr/share/zsh/site-functions"
 # What lies in lib/mindxtrain comes along: Debian's packages of the same (libfmt9) are not in every Debian.
 bundled=()
 for f in "$deb"/usr/lib/mindxtrain/*.so*; do
