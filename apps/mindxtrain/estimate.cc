@@ -193,6 +193,8 @@ void require_device(const config::Prices& prices, const std::string& device) {
 OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   const config::Prices prices = price_table(o.prices);
   std::string device = o.device;
+  // Names of the table are in lower case, cards' own names are not.
+  std::transform(device.begin(), device.end(), device.begin(), [](unsigned char c) { return std::tolower(c); });
   if (device.empty()) device = priced_device(r);
   require_device(prices, device);
   const bool here = device == "cpu";

@@ -211,12 +211,21 @@ std::string resolve_model(const std::string& name, const std::optional<std::stri
                  name);
   net::HubSettings hub = hub_settings();
   hub.offline = hub.offline || fetch == Fetch::kNever;
-  if (name.find('/') == std::string::npos)  // a mistyped folder or short name as well as an id without organisation
-    log::info("{}: no folder or file here and no name of `mindxtrain models`, so it is taken for the Hub's", name);
+  // A mistyped folder or short name as well as an id without organisation.
+  const std::string near = name.find('/') == std::string::npos ? config::nearest_model(name) : "";
+  if (name.find('/') == std::string::npos)
+    log::info("{}: no folder or file here and no name of `mindxtrain models`{}, so it is taken for the Hub's", name,
+              near.empty() ? "" : fmt::format(" (did you mean {}?)", near));
   std::vector<std::string> allow{"*.json", "*.jinja", "merges.txt", "vocab.txt"};
   // Not every tensor file: repositories hold the same weights in other layouts too (consolidated, original/, adapters).
   if (parts == Parts::kAll) allow.insert(allow.end(), {"model.safetensors", "model-*-of-*.safetensors"});
-  const std::string folder = net::download_snapshot(hub, name, net::RepoType::kModel, revision.value_or("main"), allow);
+  std::string folder;
+  try {
+    folder = net::download_snapshot(hub, name, net::RepoType::kModel, revision.value_or("main"), allow);
+  } catch (const Error& e) {
+    if (near.empty() || e.code() == Exit::kInterrupted) throw;
+    throw Error(e.code(), fmt::format("{}; did you mean {}? (`mindxtrain models` lists short names)", e.what(), near));
+  }
   if (parts == Parts::kAll && hub.offline && glob_files(folder + "/*.safetensors").empty())
     fail_missing(
         "{}: the cache {} holds its configuration but not its weights, and the Hub is not asked while offline: unset "
@@ -348,15 +357,6 @@ std::unique_ptr<data::SampleEncoder> coder_of(const config::Recipe& recipe, Fetc
   return make_coder(side, vocab);
 }
 
-config::Recipe as_planned(const config::Recipe& recipe, int depth) {
-  config::Recipe r = recipe;
-  if (!r.model.name.starts_with(kMadeBefore)) return r;
-  if (depth == kMostBefore) fail_starts_from_itself(recipe);
-  const config::Recipe before = as_planned(load_recipe(r.model.name.substr(kMadeBefore.size())), depth + 1);
-  r.model.name = before.model.name;
-  r.model.revision = before.model.revision;
-  r.model.init = before.model.init;
-  r.model.config = before.model.config;
 std::vector<std::string> judges_of(const config::Method& m) {
   std::vector<std::string> out;
   if (!m.is_rl()) return out;
@@ -375,6 +375,15 @@ std::vector<std::string> recipes_before(const config::Recipe& r) {
   return out;
 }
 
+config::Recipe as_planned(const config::Recipe& recipe, int depth) {
+  config::Recipe r = recipe;
+  if (!r.model.name.starts_with(kMadeBefore)) return r;
+  if (depth == kMostBefore) fail_starts_from_itself(recipe);
+  const config::Recipe before = as_planned(load_recipe(r.model.name.substr(kMadeBefore.size())), depth + 1);
+  r.model.name = before.model.name;
+  r.model.revision = before.model.revision;
+  r.model.init = before.model.init;
+  r.model.config = before.model.config;
   if (!r.model.tokenizer) r.model.tokenizer = before.model.tokenizer;
   return r;
 }
@@ -536,16 +545,20 @@ DType compute_type(const std::string& dtype, const std::string& model, const std
   return type;
 }
 
-kernels::Ops& ops_on(const std::string& device) {
-  std::vector<std::string_view> names;
+kernels::Ops& ops_on(const std::string& asked) {
+  std::string device = asked;  // names are in lower case, cards' own names are not
+  std::transform(device.begin(), device.end(), device.begin(), [](unsigned char c) { return std::tolower(c); });
+  std::vector<std::string> names;
   for (size_t i = 0; i < config::enum_names(config::GpuName{}).size(); ++i) {
     const auto name = static_cast<config::GpuName>(i);
     const kernels::BackendInfo* backend = kernels::backend_for(config::text_of(config::arch_of(name)));
     if (backend == nullptr) continue;
     if (device == config::text_of(name)) return *backend->open().ops;
-    names.push_back(config::text_of(name));
+    names.emplace_back(config::text_of(name));
   }
-  fail_input("--device {}: this build has {}", device, fmt::join(names, ", "));
+  const std::string near = nearest(device, names);
+  fail_input("--device {}: this build has {}{}", asked, fmt::join(names, ", "),
+             near.empty() ? "" : fmt::format("; did you mean {}?", near));
 }
 
 }  // namespace mxt::app

@@ -89,7 +89,8 @@ void add_plan(CLI::App& app) {
   c->add_option("--plan", o->estimate.plan, "AutotunePlan whose choices and times to count with");
   c->add_option(
       "--device", o->estimate.device,
-      "a device of the price table, as cpu, rtx4090 or h100 (default: the recipe's); --list-devices shows all");
+      "a device of the price table, as cpu, rtx4090 or h100 (default: the recipe's hardware, else this machine); "
+      "--list-devices shows all");
   auto* list = c->add_flag("--list-devices", o->list, "the devices of the price table");
   c->add_option("--data", o->estimate.data, "a folder that `dataset prep` made: says how many steps an epoch has");
   c->add_option("--dump", o->estimate.dump,
@@ -123,6 +124,8 @@ void add_plan(CLI::App& app) {
       line(k, bytes(v) + (k == "workspace" && !j["kernels_workspace_counted"].get<bool>()
                               ? " (and what the device's own kernels take: counted where the device is)"
                               : ""));
+    if (o->estimate.device.empty() && !recipe.is_given("hardware"))
+      line("device", device + ", as this machine is: the recipe names no hardware");
     auto verdict = [](bool fits) { return fits ? "fits" : "does not fit"; };
     const bool two = j.contains("host_fits");  // the device's memory and the host's beside it, each its own line
     const bool fits = two ? j["peak_bytes"]["device"] <= j["available_bytes"] : j["fits"].get<bool>();

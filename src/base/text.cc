@@ -137,11 +137,20 @@ void append_utf8(std::string& out, uint32_t c) {
   }
 }
 
-std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+std::string nearest(std::string_view typed, const std::vector<std::string>& candidates) {
+  // Letters are the same in either case.
+  const auto low = [](std::string_view s) {
+    std::string out(s);
+    for (char& c : out)
+      if (c >= 'A' && c <= 'Z') c = static_cast<char>(c | 0x20);
+    return out;
+  };
+  const std::string word = low(typed);
   if (word.size() > 200) return "";  // no slip of the hand; the work grows with its length
   size_t best = word.size() / 3 + 2;
   std::string out;
-  for (const auto& c : candidates) {
+  for (const auto& candidate : candidates) {
+    const std::string c = low(candidate);
     std::vector<size_t> row(c.size() + 1);
     for (size_t j = 0; j <= c.size(); ++j) row[j] = j;
     for (size_t i = 1; i <= word.size(); ++i) {
@@ -155,7 +164,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
     }
     if (row[c.size()] < best) {
       best = row[c.size()];
-      out = c;
+      out = candidate;
     }
   }
   return out;

@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "config/field.h"
 #include "config/yaml.h"
 
@@ -59,6 +60,12 @@ const KnownModel* model_of_name(std::string_view name) {
   for (const KnownModel& m : known_models())
     if (same(m.name, name)) return &m;
   return nullptr;
+}
+
+std::string nearest_model(std::string_view name) {
+  std::vector<std::string> names;
+  for (const KnownModel& m : known_models()) names.push_back(m.name);
+  return nearest(name, names);
 }
 
 const KnownModel* model_of_id(std::string_view id) {

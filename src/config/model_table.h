@@ -22,6 +22,7 @@ struct KnownModel {
 // In the order of the file. Names and ids are unique.
 const std::vector<KnownModel>& known_models();
 const KnownModel* model_of_name(std::string_view short_name);  // any case; null where there is none
+std::string nearest_model(std::string_view name);              // a short name like it; "" where none is near
 const KnownModel* model_of_id(std::string_view hub_id);        // any case; null where there is none
 
 }  // namespace mxt::config

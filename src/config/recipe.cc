@@ -136,6 +136,13 @@ std::vector<std::string> hints(const Recipe& r) {
     out.push_back(fmt::format("hardware: absent, so this machine: {}", text_of(r.hardware.name)));
   if (model_of_id(r.model.name) && r.text.find(r.model.name) == std::string::npos)
     out.push_back(fmt::format("model.name: a short name of {}", r.model.name));
+  if (const std::string& name = r.model.name;
+      r.model.init == Init::kPretrained && name.find_first_of("/.:") == std::string::npos)
+    if (const std::string near = nearest_model(name); !near.empty())
+      out.push_back(
+          fmt::format("model.name: {} is no name of `mindxtrain models` (did you mean {}?): a folder, or of the "
+                      "Hub",
+                      name, near));
   const auto walk = [&](const auto& self, const Section& s, const std::string& prefix) -> void {
     for (const Field& f : s.fields) {
       if (f.hint && r.is_given(prefix + f.key))

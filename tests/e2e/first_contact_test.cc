@@ -147,6 +147,28 @@ TEST(FirstContact, NoLibraryOfTheFolderThatItIsStartedInIsLoaded) {
   for (const char* library : {"libdnnl.so.2", "libdnnl.so.3", "libfmt.so.9", "libhwy.so.1", "libgomp.so.1", "libc.so.6",
                               "libcuda.so.1", "libmindxtrain_cuda.so"})
     write_file_atomic(f / library, "not what its name says");
+TEST(FirstContact, ADevicesNameIsTakenInEitherCase) {
+  Folder f("cases");
+  write_file_atomic(f / "r.yaml", recipe({}));
+  const Result r = run("plan " + (f / "r.yaml") + " --device H100 --json");
+  EXPECT_EQ(r.code, 0) << r.out;
+  EXPECT_TRUE(says(r, "\"device\": \"h100\"")) << r.out;
+  write_file_atomic(f / "upper.yaml",
+                    "meta: {project: p, run_name: r}\nhardware: {name: H100}\nmodel: qwen3-0.6b\ndata: {source: hf, "
+                    "hf_id: some/rows}\n");
+  EXPECT_TRUE(says(run("validate " + (f / "upper.yaml")), "did you mean h100")) << "in a recipe";
+}
+
+TEST(FirstContact, AMistypedShortNameOfAModelIsNamedWithTheNearest) {
+  Folder f("models");
+  write_file_atomic(f / "r.yaml",
+                    "meta: {project: p, run_name: r}\nmodel: qwen3-8\ndata: {source: hf, hf_id: some/rows}\n");
+  EXPECT_TRUE(says(run("validate " + (f / "r.yaml")), "did you mean qwen3-8b?"));
+  const Result r = run("plan " + (f / "r.yaml"), "HF_HUB_OFFLINE=1");
+  EXPECT_EQ(r.code, 3) << r.out;
+  EXPECT_TRUE(says(r, "did you mean qwen3-8b?")) << r.out;
+}
+
   const Result r = run("version", "cd " + f.path + ";");
   EXPECT_EQ(r.code, 0) << r.out;
   EXPECT_FALSE(says(r, "ELF") || says(r, "too short")) << r.out;
