@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "config/builtin.h"
+#include "config/prices.h"
 #include "config/recipe_file.h"
 #include "config/support.h"
 #include "folders.h"
@@ -138,6 +139,19 @@ TEST(Recipes, AFileOrAPipeOfAtMostAMebibyteIsRead) {
   std::signal(SIGPIPE, before);
   std::error_code ec;
   fs::remove_all(folder, ec);
+}
+
+TEST(Prices, ThePageHasATableThatIsReadAndNamesEveryDevice) {
+  const std::string page = read_file(std::string(kSourceDir) + "/docs/planning.md");
+  const size_t section = page.find("## A price table of your own"), begin = page.find("```yaml\n", section) + 8;
+  ASSERT_NE(section, std::string::npos);
+  const Prices own = parse_prices(page.substr(begin, page.find("```", begin) - begin), "page", builtin_prices());
+  ASSERT_TRUE(own.find("rtx4070"));
+  EXPECT_TRUE(own.find("rtx4070")->has_figures());
+  EXPECT_EQ(own.find("cpu")->watts, 65);
+  EXPECT_EQ(own.find("h100")->memory_gb, 80);  // what the table does not say stays
+  for (const std::string& name : builtin_prices().names())
+    EXPECT_NE(page.find("`" + name + "`"), std::string::npos) << name;
 }
 
 TEST(Recipes, UnknownNameIsAnswered) {
