@@ -18,7 +18,8 @@
 namespace mxt::app {
 
 void add_dataset(CLI::App& app) {
-  auto* d = app.add_subcommand("dataset", "prepare and look at data");
+  auto* d = app.add_subcommand("dataset",
+                               "prepare and look at data\nexample: mindxtrain dataset prep recipe.yaml --out out/data");
   d->require_subcommand(1);
   struct Options {
     std::string recipe, out, html, job, task;

@@ -70,7 +70,8 @@ OrderedJson doctor_answer() {
 }
 
 void add_doctor(CLI::App& app) {
-  auto* c = app.add_subcommand("doctor", "what this machine has, what is missing and how to get it");
+  auto* c = app.add_subcommand(
+      "doctor", "what this machine has, what is missing and how to get it\nexample: mindxtrain doctor --json");
   auto json = std::make_shared<bool>(false);
   c->add_flag("--json", *json, "machine-readable answer");
   c->callback([json] {

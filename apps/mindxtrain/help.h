@@ -15,6 +15,8 @@ void add_version(CLI::App& app);
 void add_models(CLI::App& app);
 void add_completion(CLI::App& app);
 void add_help(CLI::App& app);
+// Errors (kBadInput): `word` is none of the app's verbs, with the nearest one.
+void require_verb(const CLI::App& app, const std::string& word);
 // After every verb has been added.
 void add_footers(CLI::App& app);
 

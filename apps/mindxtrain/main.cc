@@ -72,13 +72,9 @@ int run(int argc, char** argv) {
   add_footers(app);
   // CLI11 says of a verb that it does not know only that one is required.
   if (argc > 1 && argv[1][0] != '-') {
-    std::vector<std::string> verbs;
-    for (const CLI::App* v : app.get_subcommands([](const CLI::App*) { return true; })) verbs.push_back(v->get_name());
-    if (std::find(verbs.begin(), verbs.end(), argv[1]) == verbs.end()) {
-      const std::string near = nearest(argv[1], verbs);
-      fail_input("{}: is no verb{} (mindxtrain help lists them)", argv[1],
-                 near.empty() ? "" : fmt::format("; did you mean {}?", near));
-    }
+    require_verb(app, argv[1]);
+    const CLI::App& verb = *app.get_subcommand(argv[1]);
+    if (argc > 2 && argv[2][0] != '-' && verb.get_require_subcommand_min() > 0) require_verb(verb, argv[2]);
   }
   try {
     app.parse(argc, argv);

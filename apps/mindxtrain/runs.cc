@@ -192,7 +192,7 @@ void add_runs(CLI::App& app) {
       "mindxtrain runs compare 3 4");
   c->require_subcommand(1);
   auto o = std::make_shared<Options>();
-  auto* l = c->add_subcommand("list", "newest first");
+  auto* l = c->add_subcommand("list", "newest first\nexample: mindxtrain runs list --state finished --limit 5");
   l->add_option("--limit", o->limit, "runs at most (0: all)")->check(CLI::NonNegativeNumber);
   l->add_flag("--all", o->all, "archived ones too");
   l->add_option("--state", o->state, "running, finished, stopped, failed or interrupted")
@@ -208,16 +208,17 @@ void add_runs(CLI::App& app) {
         ->required();
     return sub;
   };
-  auto* rename = one("rename", "another name for a run (\"\": the recipe's own again)");
+  auto* rename = one(
+      "rename", "another name for a run (\"\": the recipe's own again)\nexample: mindxtrain runs rename 3 \"rank 16\"");
   rename->add_option("name", o->name, "the name")->required();
-  auto* tag = one("tag", "adds tags to a run, takes others away");
+  auto* tag = one("tag", "adds tags to a run, takes others away\nexample: mindxtrain runs tag 3 best --remove trial");
   tag->add_option("tags", o->tags, "tags to add");
   tag->add_option("--remove", o->without, "a tag to take away; may be repeated")->allow_extra_args(false);
-  auto* archive = one("archive", "leaves a run out of lists");
+  auto* archive = one("archive", "leaves a run out of lists\nexample: mindxtrain runs archive 3");
   archive->add_flag("--undo", o->undo, "lists it again");
-  auto* del = one("delete", "takes a run out of the registry; its files stay");
-  auto* s = one("show", "one run");
-  auto* d = c->add_subcommand("compare", "two runs: recipes, metrics, digests");
+  auto* del = one("delete", "takes a run out of the registry; its files stay\nexample: mindxtrain runs delete 3");
+  auto* s = one("show", "one run\nexample: mindxtrain runs show 3 --json");
+  auto* d = c->add_subcommand("compare", "two runs: recipes, metrics, digests\nexample: mindxtrain runs compare 3 4");
   d->add_option("runs", o->runs, "ids, names or folders")->required()->expected(2);
   for (auto* sub : {l, s, d}) sub->add_flag("--json", o->json, "machine-readable answer");
   auto* t = one("report", "give a run's curves to a tracker\nexample: mindxtrain runs report 3 --to wandb");

