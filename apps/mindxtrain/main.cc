@@ -71,10 +71,13 @@ int run(int argc, char** argv) {
   add_help(app);
   add_footers(app);
   // CLI11 says of a verb that it does not know only that one is required.
-  if (argc > 1 && argv[1][0] != '-') {
-    require_verb(app, argv[1]);
-    const CLI::App& verb = *app.get_subcommand(argv[1]);
-    if (argc > 2 && argv[2][0] != '-' && verb.get_require_subcommand_min() > 0) require_verb(verb, argv[2]);
+  int at = 1;
+  while (at < argc && argv[at][0] == '-') ++at;  // --quiet
+  if (at < argc) {
+    require_verb(app, argv[at]);
+    const CLI::App& verb = *app.get_subcommand(argv[at]);
+    if (at + 1 < argc && argv[at + 1][0] != '-' && verb.get_require_subcommand_min() > 0)
+      require_verb(verb, argv[at + 1]);
   }
   try {
     app.parse(argc, argv);

@@ -57,7 +57,7 @@ TEST(FirstContact, EveryVerbsHelpHasItsExitCodesAndFiles) {
 }
 
 TEST(FirstContact, AMistypedVerbOfAVerbIsNamedWithTheNearest) {
-  for (const char* line : {"dataset shwo", "help dataset shwo"}) {
+  for (const char* line : {"dataset shwo", "--quiet dataset shwo", "help dataset shwo"}) {
     const Result r = run(line);
     EXPECT_EQ(r.code, 1);
     EXPECT_TRUE(says(r, "shwo: is no verb of dataset; did you mean show?")) << r.out;
