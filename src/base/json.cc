@@ -1,5 +1,8 @@
 #include "base/json.h"
 
+#include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <type_traits>
@@ -20,7 +23,7 @@ void json_check_failed(const char* check) {
 namespace {
 
 constexpr size_t kMaxDepth = 256;
-constexpr size_t kMostDigits = 4300;  // as Python reads them
+constexpr size_t kMostDigits = 4300;  // of an integer, as Python reads them
 
 struct Position {
   size_t line = 1, column = 1;
@@ -39,16 +42,21 @@ Position position_of(std::string_view text, size_t byte) {
   return p;
 }
 
+// The parser reads numbers as long doubles: it gives up at what its float does not hold, and integers of kMostDigits
+// digits are far beyond a double.
+using Events =
+    nlohmann::basic_json<nlohmann::ordered_map, std::vector, std::string, bool, int64_t, uint64_t, long double>;
+
 // Makes the value from the parser's events. nlohmann's own maker looks through all keys of an object for each new one,
 // which a hostile megabyte of keys turns into minutes.
 template <typename J>
 class Maker {
  public:
-  using number_integer_t = typename J::number_integer_t;
-  using number_unsigned_t = typename J::number_unsigned_t;
-  using number_float_t = typename J::number_float_t;
-  using string_t = typename J::string_t;
-  using binary_t = typename J::binary_t;
+  using number_integer_t = Events::number_integer_t;
+  using number_unsigned_t = Events::number_unsigned_t;
+  using number_float_t = Events::number_float_t;
+  using string_t = Events::string_t;
+  using binary_t = Events::binary_t;
 
   Maker(std::string_view text, std::string_view source) : text_(text), source_(source) {}
   J take() { return std::move(root_); }
@@ -58,9 +66,16 @@ class Maker {
   bool number_integer(number_integer_t v) { return put(v), true; }
   bool number_unsigned(number_unsigned_t v) { return put(v), true; }
   bool number_float(number_float_t v, const string_t& text) {
-    if (!kOrdered || text.find_first_of(".eE") != std::string::npos) return put(v), true;
-    if (text.size() > kMostDigits) fail_input("{}: an integer of more than {} digits", source_, kMostDigits);
-    return put(J::binary(binary_t(std::vector<uint8_t>(text.begin(), text.end())))), true;
+    if (kOrdered && is_integer(text)) {
+      if (text.size() > kMostDigits) too_long(text);
+      return put(J::binary(binary_t(std::vector<uint8_t>(text.begin(), text.end())))), true;
+    }
+    double d = 0;  // from the digits: a long double would be rounded twice
+    if (std::from_chars(text.data(), text.data() + text.size(), d).ec == std::errc::result_out_of_range) {
+      if (std::abs(v) > 1) too_large(text);
+      d = std::copysign(0.0, static_cast<double>(v));
+    }
+    return put(d), true;
   }
   bool string(string_t& v) { return put(std::move(v)), true; }
   bool binary(binary_t&) { return false; }  // JSON text has none
@@ -87,9 +102,8 @@ class Maker {
     return true;
   }
   bool end_array() { return open_.pop_back(), true; }
-  bool parse_error(size_t byte, const std::string&, const nlohmann::detail::exception& e) {
-    if (e.id == 406)  // a number larger than a double holds
-      fail_input("{}: not valid JSON: {}", source_, std::string_view(e.what()).substr(0, 200));
+  bool parse_error(size_t byte, const std::string& last, const nlohmann::detail::exception& e) {
+    if (e.id == 406) is_integer(last) ? too_long(last) : too_large(last);  // not even a long double holds it
     const Position p = position_of(text_, byte > 0 ? byte - 1 : 0);
     std::string why = e.what();
     if (auto at = why.find("syntax error"); at != std::string::npos) why = why.substr(at);
@@ -108,6 +122,36 @@ class Maker {
     J* member = nullptr;                   // of an object: the one that the last key names
   };
   static auto& members(Open& o) { return *o.value->template get_ptr<typename J::object_t*>(); }
+
+  static bool is_integer(std::string_view number) { return number.find_first_of(".eE") == std::string_view::npos; }
+
+  // Where the first such number stands, outside of texts.
+  std::string place_of(std::string_view number) const {
+    size_t i = 0;
+    for (bool in_text = false; i < text_.size(); ++i) {
+      if (in_text && text_[i] == '\\')
+        ++i;
+      else if (text_[i] == '"')
+        in_text = !in_text;
+      else if (!in_text && text_.substr(i).starts_with(number) &&
+               (i == 0 || std::string_view("0123456789.-+eE").find(text_[i - 1]) == std::string_view::npos))
+        break;
+    }
+    const Position p = position_of(text_, i);
+    return fmt::format("{}:{}:{}", source_, p.line, p.column);
+  }
+  static std::string shown(std::string_view number) {
+    return std::string(number.substr(0, 40)) + (number.size() > 40 ? "…" : "");
+  }
+  [[noreturn]] void too_large(std::string_view number) const {
+    fail_input("{}: {} is beyond the largest number of a 64-bit float (1.8e308): write it as text, or a smaller one",
+               place_of(number), shown(number));
+  }
+  [[noreturn]] void too_long(std::string_view number) const {
+    if constexpr (!kOrdered) too_large(number);
+    fail_input("{}: {} is an integer of more than {} digits: write it as text", place_of(number), shown(number),
+               kMostDigits);
+  }
 
   template <typename V>
   J* put(V&& v) {
@@ -168,10 +212,20 @@ void write_json(const OrderedJson& j, int indent, int depth, std::string& out) {
   out += j.is_array() ? ']' : '}';
 }
 
+// A number's one spelling: 5.0 is 5, and whole doubles are all their digits.
+std::string spelled(const OrderedJson& number) {
+  if (const auto digits = big_integer(number)) return std::string(*digits);
+  if (!number.is_number_float()) return number.dump();
+  const double d = number.get<double>();
+  return d == 0 ? "0" : d == std::floor(d) ? fmt::format("{:.0f}", d) : number.dump();
+}
+
+bool is_number(const OrderedJson& j) { return j.is_number() || j.is_binary(); }
+
 template <typename J>
 J parse(std::string_view text, std::string_view source) {
   Maker<J> maker(text, source);
-  J::sax_parse(text.begin(), text.end(), &maker);
+  Events::sax_parse(text.begin(), text.end(), &maker);
   return maker.take();
 }
 
@@ -191,6 +245,24 @@ std::string json_text(const OrderedJson& j, int indent) {
   std::string out;
   write_json(j, indent, 0, out);
   return out;
+}
+
+std::optional<OrderedJson> read_ordered_json(std::string_view text) {
+  try {
+    return parse_ordered_json(text, "");
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+bool same_json(const OrderedJson& a, const OrderedJson& b) {
+  if (is_number(a) && is_number(b)) return spelled(a) == spelled(b);
+  if (a.type() != b.type() || a.size() != b.size()) return false;
+  if (a.is_array()) return std::equal(a.begin(), a.end(), b.begin(), same_json);
+  if (!a.is_object()) return a == b;
+  for (const auto& [key, value] : a.items())
+    if (const auto other = b.find(key); other == b.end() || !same_json(value, *other)) return false;
+  return true;
 }
 
 Json read_json_file(const std::string& path) { return parse_json(read_file(path), path); }

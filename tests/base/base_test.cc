@@ -186,7 +186,56 @@ TEST(Json, IntegersBeyond64BitsKeepTheirDigits) {
     EXPECT_EQ(big_integer(parse_ordered_json(text, "x.json")), std::nullopt) << text;
   EXPECT_EQ(parse_json("100000000000000000000", "x.json").get<double>(), 1e20);
   EXPECT_EQ(json_text(OrderedJson::parse(R"({"é":"\n"})")), "{\"é\":\"\\n\"}");
-  EXPECT_THROW(parse_ordered_json("1" + std::string(5000, '0'), "x.json"), Error);
+  for (const size_t digits : {308u, 309u, 617u, 4300u}) {
+    const std::string text = "7" + std::string(digits - 1, '3');
+    EXPECT_EQ(big_integer(parse_ordered_json(text, "x.json")), text);
+  }
+}
+
+TEST(Json, NumbersAreTheNearestDoubleOrRefusedWithTheirPlace) {
+  for (const auto& [text, value] : {std::pair("1.7976931348623157e308", 1.7976931348623157e308),
+                                    {"4.9e-324", 4.9e-324},
+                                    {"1e-400", 0.0},
+                                    {"0.1", 0.1},
+                                    {"9007199254740993.0", 9007199254740992.0},
+                                    {"1.00000000000000011102230246251565404", 1.0},  // rounds up in 80 bits, then again
+                                    {"2.2250738585072011e-308", 2.2250738585072011e-308}}) {
+    EXPECT_EQ(parse_json(text, "x.json").get<double>(), value) << text;
+    EXPECT_EQ(parse_ordered_json(text, "x.json").get<double>(), value) << text;
+  }
+  const auto error = [](const std::string& text) -> std::string {
+    try {
+      parse_ordered_json(text, "x.json");
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  for (const char* number : {"1e400", "-1e400", "1.8e308", "1e99999", "12345.5E+306"})
+    EXPECT_EQ(error(fmt::format("{{\"a {}\": \"\\\" {}\",\n \"b\": [1, {}]}}", number, number, number)),
+              fmt::format("x.json:2:11: {} is beyond the largest number of a 64-bit float (1.8e308): write it as text, "
+                          "or a smaller one",
+                          number));
+  for (const size_t digits : {4301u, 6000u})
+    EXPECT_EQ(
+        error("[0, 1" + std::string(digits - 1, '0') + "]"),
+        fmt::format("x.json:1:5: 1{}… is an integer of more than 4300 digits: write it as text", std::string(39, '0')));
+}
+
+TEST(Json, ValuesAreEqualByWhatTheyAre) {
+  const auto same = [](const char* a, const char* b) {
+    const OrderedJson x = parse_ordered_json(a, "a"), y = parse_ordered_json(b, "b");
+    EXPECT_EQ(same_json(x, y), same_json(y, x));
+    return same_json(x, y);
+  };
+  EXPECT_TRUE(same(R"({"a":1,"b":[2.0,"x",null]})", R"({"b":[2,"x",null],"a":1.0})"));
+  EXPECT_TRUE(same("-0", "0.0"));
+  EXPECT_TRUE(same("0.5", "5e-1"));
+  EXPECT_FALSE(same("1", "true"));
+  EXPECT_FALSE(same("1", "\"1\""));
+  EXPECT_FALSE(same("1e23", "100000000000000000000000"));  // the double is 8,388,608 less
+  EXPECT_FALSE(same(R"({"a":1})", R"({"b":1})"));
+  EXPECT_FALSE(same("[1,2]", "[1]"));
 }
 
 TEST(Json, RefusesDuplicatesDepthAndSyntaxWithPlace) {

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "eval/python/literal.h"
 #include "eval/task/task.h"
 
@@ -56,7 +57,7 @@ std::vector<OrderedJson> Task::sample(size_t n, const OrderedJson* doc, PythonRa
 std::vector<Message> Task::turn(const OrderedJson& question, const std::vector<std::string>* choices,
                                 const OrderedJson* answer, const std::string& gen_prefix,
                                 const std::string& target_delimiter, const std::string& fewshot_delimiter) const {
-  if (!question.is_string()) fail(fmt::format("doc_to_text gives {}, not text", question.dump().substr(0, 100)));
+  if (!question.is_string()) fail(fmt::format("doc_to_text gives {}, not text", json_text(question).substr(0, 100)));
   const std::string q = question;
   const bool answered = answer && !answer->is_null() && *answer != "";
   const bool delimited = gen_prefix.empty() ? answered : needs_delimiter(q, gen_prefix);
@@ -67,12 +68,12 @@ std::vector<Message> Task::turn(const OrderedJson& question, const std::vector<s
       int64_t i = a.is_boolean() ? int64_t{a.get<bool>()} : a.get<int64_t>();
       if (i < 0) i += static_cast<int64_t>(choices->size());
       if (i < 0 || i >= static_cast<int64_t>(choices->size()))
-        fail(fmt::format("an example's answer {} is none of its {} choices", a.dump(), choices->size()));
+        fail(fmt::format("an example's answer {} is none of its {} choices", json_text(a), choices->size()));
       a = (*choices)[static_cast<size_t>(i)];
     } else if (a.is_array() && !a.empty()) {
       a = OrderedJson(a[0]);
     }
-    if (!a.is_string()) fail(fmt::format("an example's answer is {}, not text", a.dump().substr(0, 100)));
+    if (!a.is_string()) fail(fmt::format("an example's answer is {}, not text", json_text(a).substr(0, 100)));
     out.push_back({"assistant", join(gen_prefix, a.get<std::string>(), " "), fewshot_delimiter});
   } else if (!gen_prefix.empty()) {
     out.push_back({"assistant", gen_prefix, ""});
@@ -102,7 +103,7 @@ std::string Task::write(std::vector<Message> messages, const ContextStyle& style
 // A list of functions, or its JSON text: columns of JSON files have one type in all rows, which tools have not.
 OrderedJson Task::tools_of(const OrderedJson& doc) const {
   OrderedJson tools = tools_.of(doc);
-  if (tools.is_string()) tools = OrderedJson::parse(tools.get<std::string>(), nullptr, false);
+  if (tools.is_string()) tools = read_ordered_json(tools.get_ref<const std::string&>()).value_or(OrderedJson());
   if (!tools.is_array() || tools.empty()) fail("doc_to_tools gives no list of functions (nor one as JSON text)");
   for (OrderedJson& tool : tools)
     if (tool.is_object() && !tool.contains("function")) tool = {{"type", "function"}, {"function", tool}};
@@ -172,7 +173,7 @@ std::vector<Request> Task::requests(int64_t limit, const ContextStyle& style, ui
       };
       auto target_text = [&] {
         const OrderedJson t = target(doc);
-        if (!t.is_string()) fail(fmt::format("doc_to_target gives {}, not text", t.dump().substr(0, 100)));
+        if (!t.is_string()) fail(fmt::format("doc_to_target gives {}, not text", json_text(t).substr(0, 100)));
         return t.get<std::string>();
       };
       switch (type_) {

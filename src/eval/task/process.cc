@@ -125,7 +125,7 @@ DocMetrics Task::score_text(const OrderedJson& doc, const OrderedJson& result, c
     int64_t i = gold.is_number_integer() ? gold.get<int64_t>() : INT64_MIN;
     if (i < 0 && i != INT64_MIN) i += static_cast<int64_t>(choices.size());  // as Python counts
     if (i < 0 || i >= static_cast<int64_t>(choices.size()))
-      fail(fmt::format("doc_to_target gives {}, which is none of the {} choices", gold.dump(), choices.size()));
+      fail(fmt::format("doc_to_target gives {}, which is none of the {} choices", json_text(gold), choices.size()));
     gold = choices[static_cast<size_t>(i)];
   } else if (!multiple_target_) {
     gold = python_str(gold);

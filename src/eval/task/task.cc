@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "eval/python/literal.h"
@@ -333,13 +334,13 @@ std::vector<std::string> Task::choices_of(const OrderedJson& doc, const Field& f
   OrderedJson v = f.of(doc);
   if (f.is_text() && !f.is_column()) {
     const auto list = literal_eval(v.get_ref<const std::string&>());
-    if (!list) fail(fmt::format("doc_to_choice gives no list: {}", v.dump().substr(0, 200)));
+    if (!list) fail(fmt::format("doc_to_choice gives no list: {}", json_text(v).substr(0, 200)));
     v = *list;
   }
   std::vector<std::string> out;
   if (!v.is_structured()) fail("doc_to_choice gives no list");
   for (const OrderedJson& c : v) {  // the values of a map
-    if (!c.is_string()) fail(fmt::format("a choice is text, not {}", c.dump().substr(0, 200)));
+    if (!c.is_string()) fail(fmt::format("a choice is text, not {}", json_text(c).substr(0, 200)));
     out.push_back(c);
   }
   if (out.empty()) fail("doc_to_choice gives an empty list");
