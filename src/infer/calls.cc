@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/text.h"
 
 namespace mxt::infer {
@@ -12,23 +13,24 @@ namespace {
 
 constexpr std::string_view kOpen = "<tool_call>", kClose = "</tool_call>";
 
-Json arguments_of(const Json& call) {
+OrderedJson arguments_of(const OrderedJson& call) {
   for (const char* key : {"arguments", "parameters"})
     if (call.contains(key)) {
       if (call[key].is_object()) return call[key];
       if (call[key].is_string())
-        if (Json j = Json::parse(call[key].get<std::string>(), nullptr, false); j.is_object()) return j;
+        if (auto j = read_ordered_json(call[key].get_ref<const std::string&>()); j && j->is_object()) return *j;
     }
-  return Json::object();
+  return OrderedJson::object();
 }
 
-bool is_call(const Json& j) { return j.is_object() && j.contains("name") && j["name"].is_string(); }
+bool is_call(const OrderedJson& j) { return j.is_object() && j.contains("name") && j["name"].is_string(); }
 
 // False where a piece of the text is no call.
 bool take(std::string_view piece, std::vector<Call>& out) {
-  const Json j = Json::parse(trim(piece), nullptr, false);
-  const Json list = j.is_array() ? j : Json::array({j});
-  for (const Json& call : list) {
+  const auto j = read_ordered_json(trim(piece));
+  if (!j) return false;
+  const OrderedJson list = j->is_array() ? *j : OrderedJson::array({*j});
+  for (const OrderedJson& call : list) {
     if (!is_call(call)) return false;
     out.push_back({call["name"], arguments_of(call)});
   }
@@ -52,22 +54,22 @@ std::optional<std::vector<Call>> calls_of(std::string_view text) {
   return out;
 }
 
-std::vector<WantedCall> wanted_calls(const Json& list) {
+std::vector<WantedCall> wanted_calls(const OrderedJson& list) {
   if (!list.is_array())
-    fail_input("calls are a list of {{\"name\", \"arguments\"}}, not {}", list.dump().substr(0, 80));
+    fail_input("calls are a list of {{\"name\", \"arguments\"}}, not {}", json_text(list).substr(0, 80));
   std::vector<WantedCall> out;
-  for (const Json& given : list) {
-    const Json& call = given.is_object() && given.contains("function") ? given["function"] : given;
-    if (!is_call(call)) fail_input("a call is {{\"name\", \"arguments\"}}, not {}", call.dump().substr(0, 80));
+  for (const OrderedJson& given : list) {
+    const OrderedJson& call = given.is_object() && given.contains("function") ? given["function"] : given;
+    if (!is_call(call)) fail_input("a call is {{\"name\", \"arguments\"}}, not {}", json_text(call).substr(0, 80));
     WantedCall w;
     w.name = call["name"];
     w.arguments = arguments_of(call);
-    w.accept = call.value("accept", Json::object());
-    const Json optional = call.value("optional", Json::array());
+    w.accept = call.value("accept", OrderedJson::object());
+    const OrderedJson optional = call.value("optional", OrderedJson::array());
     if (!w.accept.is_object() ||
-        !std::all_of(w.accept.begin(), w.accept.end(), [](const Json& x) { return x.is_array(); }))
+        !std::all_of(w.accept.begin(), w.accept.end(), [](const OrderedJson& x) { return x.is_array(); }))
       fail_input("the call of {}: \"accept\" is an object of lists", w.name);
-    for (const Json& name : optional) {
+    for (const OrderedJson& name : optional) {
       if (!optional.is_array() || !name.is_string())
         fail_input("the call of {}: \"optional\" is a list of names", w.name);
       w.optional.push_back(name);
@@ -83,9 +85,9 @@ bool is_right(const Call& got, const WantedCall& want) {
     const auto right = want.arguments.find(key);
     if (right == want.arguments.end()) return false;
     const auto others = want.accept.find(key);
-    const bool accepted =
-        others != want.accept.end() && std::find(others->begin(), others->end(), value) != others->end();
-    if (*right != value && !accepted) return false;
+    const auto equal = [&](const OrderedJson& x) { return same_json(x, value); };
+    const bool accepted = others != want.accept.end() && std::any_of(others->begin(), others->end(), equal);
+    if (!equal(*right) && !accepted) return false;
   }
   for (const auto& [key, value] : want.arguments.items())
     if (!got.arguments.contains(key) &&

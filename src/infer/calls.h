@@ -14,7 +14,7 @@ namespace mxt::infer {
 
 struct Call {
   std::string name;
-  Json arguments = Json::object();
+  OrderedJson arguments = OrderedJson::object();  // long integers digit by digit (base/json_text.h)
 };
 
 // The calls of a text: in <tool_call> tags as Hermes has them, or a text that is one call (or a list of them) as JSON.
@@ -27,11 +27,12 @@ std::optional<std::vector<Call>> calls_of(std::string_view text);
 //   optional  names of arguments that may be left out
 // Errors (kBadInput): something else.
 struct WantedCall : Call {
-  Json accept = Json::object();
+  OrderedJson accept = OrderedJson::object();
   std::vector<std::string> optional;
 };
-std::vector<WantedCall> wanted_calls(const Json& list);
+std::vector<WantedCall> wanted_calls(const OrderedJson& list);
 
+// By same_json.
 bool is_right(const Call& got, const WantedCall& want);
 // As many as wanted, each of them right for one that no other is right for.
 bool are_right(const std::vector<Call>& got, const std::vector<WantedCall>& want);

@@ -10,7 +10,7 @@ ToolTurn::ToolTurn(std::shared_ptr<const tokenizer::Tokenizer> tok, std::shared_
                    int64_t most)
     : tok_(std::move(tok)), chat_(std::move(chat)), most_(most) {
   try {
-    const Call probe{"look", Json::object()};
+    const Call probe{"look", OrderedJson::object()};
     const std::string result = "{}";
     after({&probe, 1}, {&result, 1});
   } catch (const Error& e) {
@@ -32,7 +32,7 @@ std::vector<int32_t> ToolTurn::after(std::span<const Call> calls, std::span<cons
   OrderedJson made = OrderedJson::array(), tools = OrderedJson::array(), answers = OrderedJson::array();
   for (size_t i = 0; i < calls.size(); ++i) {
     const std::string id = fmt::format("call{:05}", i);
-    const OrderedJson function{{"name", calls[i].name}, {"arguments", OrderedJson::parse(calls[i].arguments.dump())}};
+    const OrderedJson function{{"name", calls[i].name}, {"arguments", calls[i].arguments}};
     made.push_back({{"type", "function"}, {"id", id}, {"function", function}});
     tools.push_back({{"type", "function"},
                      {"function",

@@ -55,7 +55,7 @@ TEST(TaskFunctions, OfMmluProAndTruthfulqa) {
 }
 
 TEST(TaskFunctions, OfToolCalls) {
-  const auto score = [](const char* calls, const char* answer) {
+  const auto score = [](const OrderedJson& calls, const char* answer) {
     const DocMetrics m =
         function("tool_calls/utils.process_results").results({{"calls", calls}}, {OrderedJson(answer)});
     return std::pair(m.at(0).second.get<int>(), m.at(1).second.get<int>());
@@ -66,6 +66,12 @@ TEST(TaskFunctions, OfToolCalls) {
   EXPECT_EQ(score(kCall, "No."), std::pair(0, 0));
   EXPECT_EQ(score("[]", "No."), std::pair(1, 1));
   EXPECT_EQ(score("[]", "<tool_call>{"), std::pair(0, 0));
+  constexpr const char* kWei = R"([{"name":"f","arguments":{"wei":100000000000000000001}}])";
+  constexpr const char* kOther = R"({"name":"f","arguments":{"wei":100000000000000000002}})";
+  for (const OrderedJson& calls : {OrderedJson(kWei), parse_ordered_json(kWei, "test")}) {
+    EXPECT_EQ(score(calls, kWei), std::pair(1, 1));
+    EXPECT_EQ(score(calls, kOther), std::pair(0, 1));
+  }
   EXPECT_THROW(function("tool_calls/utils.process_results").results({{"x", 1}}, {OrderedJson("")}), Error);
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_text.h"
 #include "data/dataset.h"
 #include "infer/calls.h"
 #include "train/rewards/rewards.h"
@@ -16,7 +17,7 @@ namespace {
 
 using infer::calls_of;
 
-Json parsed(const char* text) { return Json::parse(text); }
+OrderedJson parsed(const char* text) { return parse_ordered_json(text, "test"); }
 
 bool right(const char* text, const char* wanted) {
   const auto got = calls_of(text);
@@ -72,6 +73,40 @@ TEST(Calls, AreComparedByStructure) {
             std::string::npos);
 }
 
+// To nlohmann these integers are doubles: all of them would be equal.
+TEST(Calls, AreComparedDigitByDigit) {
+  constexpr const char* kWei = "115792089237316195423570985008687907853269984665640564039457584007913129639935";
+  constexpr const char* kLess = "115792089237316195423570985008687907853269984665640564039457584007913129639934";
+  const auto call = [](std::string_view value) {
+    return fmt::format(R"({{"name":"f","arguments":{{"x":{}}}}})", value);
+  };
+  const auto as_text = [](std::string_view v) {
+    return fmt::format(R"({{"name":"f","arguments":"{{\"x\":{}}}"}})", v);
+  };
+  for (const auto& [one, other, equal] : std::initializer_list<std::tuple<std::string, std::string, bool>>{
+           {kWei, kWei, true},
+           {kWei, kLess, false},
+           {"18446744073709551616", "18446744073709551617", false},
+           {"-1", "18446744073709551615", false},
+           {"9007199254740993", "9007199254740992.0", false},
+           {"9007199254740992", "9007199254740992.0", true},
+           {"100000000000000000000", "1e20", true},
+           {"[1,{\"a\":18446744073709551616,\"b\":0}]", "[1,{\"b\":0,\"a\":18446744073709551616}]", true},
+           {"[18446744073709551616]", "[18446744073709551618]", false}}) {
+    for (const std::string& got : {call(one), call(other)}) {
+      const std::string& wanted = got == call(one) ? other : one;
+      EXPECT_EQ(right(got.c_str(), ("[" + call(wanted) + "]").c_str()), equal) << got << " for " << wanted;
+      EXPECT_EQ(tool_call_reward(got, call(wanted)), equal ? 1 : 0.5) << got << " for " << wanted;
+    }
+    if (one.find('"') != std::string::npos) continue;
+    EXPECT_EQ(right(as_text(one).c_str(), ("[" + call(other) + "]").c_str()), equal) << one << " for " << other;
+    EXPECT_EQ(right(call(one).c_str(), ("[" + as_text(other) + "]").c_str()), equal) << one << " for " << other;
+  }
+  EXPECT_TRUE(
+      right(call(kWei).c_str(),
+            ("[{\"name\":\"f\",\"arguments\":{\"x\":1},\"accept\":{\"x\":[" + std::string(kWei) + "]}}]").c_str()));
+}
+
 TEST(RolloutTools, AnswerCallsOrSayWhyNot) {
   const std::string table = testing::TempDir() + "/tools_table.json",
                     program = testing::TempDir() + "/tools_program.py";
@@ -100,7 +135,7 @@ TEST(RolloutTools, AnswerCallsOrSayWhyNot) {
   EXPECT_EQ(say("facts", R"({"key":"height"})").text, "12");
   EXPECT_TRUE(say("facts", R"({"key":"none"})").failed);
   EXPECT_EQ(say("command", R"({"a":1})").text, "said");
-  EXPECT_EQ(told, "print(1)|-v|{\"arguments\":{\"a\":1},\"name\":\"command\"}\n");
+  EXPECT_EQ(told, "print(1)|-v|{\"name\":\"command\",\"arguments\":{\"a\":1}}\n");
   EXPECT_TRUE(say("command", R"({"a":"bad"})").failed);
   EXPECT_EQ(say("nobody", "{}").text, R"({"error":"there is no tool nobody"})");
   m.tools[1].table = table + ".none";

@@ -183,8 +183,8 @@ OrderedJson mmlu_pro_reasoning(const OrderedJson& doc) {
 DocMetrics tool_call_results(const OrderedJson& doc, const std::vector<OrderedJson>& results) {
   const auto it = doc.find("calls");
   if (it == doc.end()) fail_input("a document lacks the list \"calls\" that its task compares with");
-  const Json list = it->is_string() ? Json::parse(it->get<std::string>(), nullptr, false) : Json::parse(it->dump());
-  const std::vector<infer::WantedCall> want = infer::wanted_calls(list);
+  const std::vector<infer::WantedCall> want =
+      infer::wanted_calls(it->is_string() ? parse_ordered_json(it->get_ref<const std::string&>(), "calls") : *it);
   const auto got = infer::calls_of(results.at(0).get<std::string>());
   std::vector<std::string> said, right;
   for (const infer::Call& c : got.value_or(std::vector<infer::Call>())) said.push_back(c.name);

@@ -1,11 +1,14 @@
 #include "train/rewards/json_schema.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <optional>
 #include <set>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_text.h"
 
 namespace mxt::train {
 namespace {
@@ -23,10 +26,19 @@ const std::set<std::string, std::less<>> kNumbers = {
     "minimum",   "maximum",  "exclusiveMinimum", "exclusiveMaximum", "multipleOf",   "minLength",
     "maxLength", "minItems", "maxItems",         "minProperties",    "maxProperties"};
 
+// A number's value, of a long integer the nearest double; nothing for what is no number.
+std::optional<double> number_of(const OrderedJson& v) {
+  if (v.is_number()) return v.get<double>();
+  const auto digits = big_integer(v);
+  if (!digits) return std::nullopt;
+  double d = 0;
+  const bool too_large = std::from_chars(digits->data(), digits->data() + digits->size(), d).ec != std::errc();
+  return too_large ? std::copysign(INFINITY, digits->front() == '-' ? -1.0 : 1.0) : d;
+}
+
 bool is_type(const OrderedJson& v, const std::string& type) {
-  if (type == "integer")
-    return v.is_number_integer() || (v.is_number() && v.get<double>() == std::floor(v.get<double>()));
-  if (type == "number") return v.is_number();
+  if (type == "integer") return v.is_number_integer() || number_of(v) == std::floor(number_of(v).value_or(NAN));
+  if (type == "number") return number_of(v).has_value();
   if (type == "string") return v.is_string();
   if (type == "boolean") return v.is_boolean();
   if (type == "null") return v.is_null();
@@ -34,15 +46,13 @@ bool is_type(const OrderedJson& v, const std::string& type) {
   return type == "object" && v.is_object();
 }
 
-bool same(const OrderedJson& a, const OrderedJson& b) { return Json(a) == Json(b); }  // whatever the order of keys
-
 int64_t code_points(const std::string& s) {
   return std::count_if(s.begin(), s.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
 // Whether a count or a number lies within the schema's bounds of that name.
 bool within(const OrderedJson& s, double n, const char* least, const char* most) {
-  return !(s.contains(least) && n < s[least].get<double>()) && !(s.contains(most) && n > s[most].get<double>());
+  return !(s.contains(least) && n < number_of(s[least])) && !(s.contains(most) && n > number_of(s[most]));
 }
 
 }  // namespace
@@ -72,15 +82,16 @@ void JsonSchema::check(const OrderedJson& s, const std::string& at, int depth) {
       if (!value.is_array() || value.empty()) fail_input("{}: {}: must be a list of schemas", source_, here);
       for (size_t i = 0; i < value.size(); ++i) check(value[i], fmt::format("{}/{}", here, i), depth + 1);
     } else if (kNumbers.contains(key)) {
-      if (!value.is_number() || (key == "multipleOf" && value.get<double>() <= 0))
-        fail_input("{}: {}: is {}, a number is needed", source_, here, value.dump());
+      const auto n = number_of(value);
+      if (!n || (key == "multipleOf" && *n <= 0))
+        fail_input("{}: {}: is {}, a number is needed", source_, here, json_text(value));
     } else if (key == "type") {
       const OrderedJson types = value.is_array() ? value : OrderedJson::array({value});
       for (const OrderedJson& t : types)
         if (static const std::set<std::string> known{"integer", "number", "string", "boolean", "null", "array",
                                                      "object"};
             !t.is_string() || !known.contains(t.get<std::string>()))
-          fail_input("{}: {}: {} is no type of JSON", source_, here, t.dump());
+          fail_input("{}: {}: {} is no type of JSON", source_, here, json_text(t));
     } else if (key == "enum" || key == "required") {
       if (!value.is_array()) fail_input("{}: {}: must be a list", source_, here);
       for (const OrderedJson& x : value)
@@ -123,9 +134,9 @@ bool JsonSchema::holds(const OrderedJson& s, const OrderedJson& v, int depth) co
                      [&](const OrderedJson& t) { return is_type(v, t.get<std::string>()); }))
       return false;
   }
-  if (s.contains("const") && !same(s["const"], v)) return false;
+  if (s.contains("const") && !same_json(s["const"], v)) return false;
   if (s.contains("enum") &&
-      std::none_of(s["enum"].begin(), s["enum"].end(), [&](const OrderedJson& x) { return same(x, v); }))
+      std::none_of(s["enum"].begin(), s["enum"].end(), [&](const OrderedJson& x) { return same_json(x, v); }))
     return false;
   if (s.contains("allOf") && !std::all_of(s["allOf"].begin(), s["allOf"].end(), one)) return false;
   if (s.contains("anyOf") && std::none_of(s["anyOf"].begin(), s["anyOf"].end(), one)) return false;
@@ -167,7 +178,7 @@ bool JsonSchema::holds_array(const OrderedJson& s, const OrderedJson& v, int dep
       return false;
     if (s.contains("uniqueItems") && s["uniqueItems"] == OrderedJson(true))
       for (size_t k = 0; k < i; ++k)
-        if (same(v[i], v[k])) return false;
+        if (same_json(v[i], v[k])) return false;
   }
   return true;
 }
@@ -178,13 +189,13 @@ bool JsonSchema::holds_scalar(const OrderedJson& s, const OrderedJson& v) const 
     return within(s, static_cast<double>(code_points(text)), "minLength", "maxLength") &&
            (!s.contains("pattern") || found(s["pattern"].get<std::string>(), text));
   }
-  if (!v.is_number()) return true;
-  const double n = v.get<double>();
+  if (!number_of(v)) return true;
+  const double n = *number_of(v);
   if (!within(s, n, "minimum", "maximum")) return false;
-  if (s.contains("exclusiveMinimum") && n <= s["exclusiveMinimum"].get<double>()) return false;
-  if (s.contains("exclusiveMaximum") && n >= s["exclusiveMaximum"].get<double>()) return false;
+  if (s.contains("exclusiveMinimum") && n <= number_of(s["exclusiveMinimum"])) return false;
+  if (s.contains("exclusiveMaximum") && n >= number_of(s["exclusiveMaximum"])) return false;
   if (!s.contains("multipleOf")) return true;
-  const double times = n / s["multipleOf"].get<double>();
+  const double times = n / *number_of(s["multipleOf"]);
   return std::abs(times - std::round(times)) < 1e-9 * std::max(1.0, std::abs(times));
 }
 

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "infer/final_answer.h"
@@ -118,8 +118,8 @@ std::unique_ptr<Reward> make(const config::RewardPart& part, const RewardService
     case K::kJsonSchema: {
       auto schema = std::make_shared<const JsonSchema>(JsonSchema::read(*part.schema));
       return each([schema](const Answer& a) {
-        const OrderedJson j = OrderedJson::parse(trim(a.text), nullptr, false);
-        return !j.is_discarded() && schema->allows(j) ? 1.0 : 0.0;
+        const auto j = read_ordered_json(trim(a.text));
+        return j && schema->allows(*j) ? 1.0 : 0.0;
       });
     }
     case K::kToolCall:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "infer/calls.h"
 #include "train/rewards/rewards.h"
 
@@ -13,7 +14,7 @@ double alike(const infer::Call& got, const infer::Call& want) {
   if (got.name != want.name) return 0;
   size_t equal = 0, all = want.arguments.size();
   for (const auto& [key, value] : got.arguments.items()) {
-    equal += want.arguments.contains(key) && want.arguments[key] == value;
+    equal += want.arguments.contains(key) && same_json(want.arguments[key], value);
     all += !want.arguments.contains(key);
   }
   return 0.5 + (all == 0 ? 0.5 : 0.5 * static_cast<double>(equal) / static_cast<double>(all));

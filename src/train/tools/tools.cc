@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_text.h"
 #include "base/text.h"
 #include "infer/calculator.h"
 
@@ -13,10 +14,10 @@ namespace {
 
 Tools::Result failed(const std::string& why) { return {Json{{"error", why}}.dump(), true}; }
 
-std::string as_text(const Json& j) { return j.is_string() ? j.get<std::string>() : j.dump(); }
+std::string as_text(const OrderedJson& j) { return j.is_string() ? j.get<std::string>() : json_text(j); }
 
 std::map<std::string, std::string> read_table(const std::string& path) {
-  const Json j = parse_json(read_file(path), path);
+  const OrderedJson j = parse_ordered_json(read_file(path), path);
   if (!j.is_object()) fail_input("{}: a table is a JSON object, key to result", path);
   std::map<std::string, std::string> out;
   for (const auto& [key, value] : j.items()) out[key] = as_text(value);
@@ -62,10 +63,8 @@ Tools::Result Tools::answer(const infer::Call& call) const {
       return found != e.table.end() ? Result{found->second, false} : failed(fmt::format("there is no {}", *key));
     }
     case config::RolloutToolKind::kCommand: {
-      const Json line{{"name", call.name}, {"arguments", call.arguments}};
-      const auto said =
-          services_.run(e.source, e.settings.command, line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n",
-                        e.settings.timeout_seconds);
+      const OrderedJson line{{"name", call.name}, {"arguments", call.arguments}};
+      const auto said = services_.run(e.source, e.settings.command, json_text(line) + "\n", e.settings.timeout_seconds);
       return said ? Result{std::string(trim(*said)), false} : failed("it failed");
     }
   }
