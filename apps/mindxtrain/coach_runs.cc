@@ -101,9 +101,13 @@ std::vector<CoachDesk::Found> CoachDesk::all() {
     }
     out.push_back({std::to_string(run.id), run.folder, {}, std::move(run), {}});
   }
-  const auto notes = registry.notes();
-  for (Found& f : out)
-    if (const auto n = notes.find(f.folder); n != notes.end()) f.note = n->second;
+  const auto waiting = registry.waiting_notes();
+  for (Found& f : out) {
+    if (f.run)
+      f.note = f.run->note;
+    else if (const auto n = waiting.find(f.folder); n != waiting.end())
+      f.note = n->second;
+  }
   auto when = [](const Found& f) { return f.job ? utc(f.job->created) : f.run->started; };
   std::stable_sort(out.begin(), out.end(), [&](const Found& a, const Found& b) { return when(a) > when(b); });
   return out;
@@ -194,7 +198,11 @@ std::string CoachDesk::note_run(const std::string& key, const std::string& chang
       serve::refuse(field, "unrecognized request argument: {}", replace_invalid_utf8(field));
     }
   }
-  registry::Registry::open(registry_path_).set_note(f.folder, f.note);
+  auto registry = registry::Registry::open(registry_path_);
+  if (f.run)
+    registry.set_note(f.run->id, f.note);
+  else
+    registry.set_waiting_note(f.folder, f.note);
   return text_of(summary(f));
 }
 
@@ -204,8 +212,10 @@ std::string CoachDesk::remove_run(const std::string& key) {
     serve::refuse_status(409, "invalid_request_error", "run_active", "the run has not ended: stop it first");
   auto registry = registry::Registry::open(registry_path_);
   if (f.job) jobs_->forget(f.job->id);
-  if (f.run) registry.remove(*f.run);
-  registry.set_note(f.folder, {});
+  if (f.run)
+    registry.remove(*f.run);
+  else
+    registry.set_waiting_note(f.folder, {});
   return text_of({{"removed", f.key}, {"folder", replace_invalid_utf8(f.folder)}});
 }
 

@@ -116,7 +116,7 @@ void note(const Options& o, const std::function<void(registry::Note&)>& change) 
   const Run r = find(registry, o.runs.at(0));
   registry::Note n = r.note;
   change(n);
-  registry.set_note(r.folder, n);
+  registry.set_note(r.id, n);
   std::printf("run %lld: %s%s%s%s\n", static_cast<long long>(r.id),
               printable(n.name.empty() ? r.run_name : n.name).c_str(), n.tags.empty() ? "" : "  #",
               fmt::format("{}", fmt::join(n.tags, " #")).c_str(), n.archived ? "  (archived)" : "");

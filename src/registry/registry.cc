@@ -16,7 +16,7 @@
 namespace mxt::registry {
 namespace {
 
-constexpr int kSchema = 3;       // 2: jobs, 3: notes
+constexpr int kSchema = 4;       // 2: jobs, 3: notes of folders, 4: notes of runs
 constexpr int kBusyMs = 10'000;  // another process holds the file for milliseconds; a slow disk for seconds
 
 std::string proc_text(const std::string& path) {
@@ -159,6 +159,12 @@ Registry Registry::open(const std::string& path) {
     db->run(
         "CREATE TABLE IF NOT EXISTS notes(folder TEXT PRIMARY KEY, name TEXT NOT NULL, tags TEXT NOT NULL, archived "
         "INTEGER NOT NULL)");
+  if (version < 4)  // what was said of a folder was said of its runs; notes of folders are left to those without one
+    db->run(
+        "CREATE TABLE IF NOT EXISTS run_notes(run INTEGER PRIMARY KEY, name TEXT NOT NULL, tags TEXT NOT NULL, "
+        "archived INTEGER NOT NULL);"
+        "INSERT OR IGNORE INTO run_notes SELECT runs.id, name, tags, archived FROM runs JOIN notes USING(folder);"
+        "DELETE FROM notes WHERE folder IN (SELECT folder FROM runs)");
   if (version < kSchema) db->run(fmt::format("PRAGMA user_version={}", kSchema).c_str());
   db->run("COMMIT");
   if (version > kSchema) fail_input("{}: the registry of runs is of a newer version of this program", path);
@@ -180,6 +186,11 @@ int64_t Registry::begin(const std::string& folder, const std::string& project, c
   if (!s.next()) db_->fail();
   const int64_t id = s.integer(0);
   s.next();
+  Db::Statement(*db_, "UPDATE run_notes SET archived=0 WHERE run=?", id).next();
+  Db::Statement(*db_, "INSERT OR IGNORE INTO run_notes SELECT ?1, name, tags, archived FROM notes WHERE folder=?2", id,
+                where)
+      .next();
+  Db::Statement(*db_, "DELETE FROM notes WHERE folder=?", where).next();
   return id;
 }
 
@@ -235,42 +246,56 @@ void Registry::remove_job(const std::string& folder, const std::string& id) {
   Db::Statement(*db_, "DELETE FROM jobs WHERE folder=? AND id=?", folder, id).next();
 }
 
-void Registry::set_note(const std::string& folder, const Note& note) {
-  if (note == Note{}) {
-    Db::Statement(*db_, "DELETE FROM notes WHERE folder=?", folder).next();
-    return;
-  }
-  Db::Statement(*db_, "INSERT OR REPLACE INTO notes(folder, name, tags, archived) VALUES(?,?,?,?)", folder, note.name,
-                OrderedJson(note.tags).dump(-1, ' ', false, OrderedJson::error_handler_t::replace),
-                int64_t{note.archived})
-      .next();
+namespace {
+
+std::string tags_text(const Note& note) {
+  return OrderedJson(note.tags).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
-std::map<std::string, Note> Registry::notes() const {
+Note note_of(const std::string& name, const std::string& tags, int64_t archived) {
+  Note n{name, {}, archived != 0};
+  for (const auto& t : OrderedJson::parse(tags, nullptr, false))
+    if (t.is_string()) n.tags.push_back(t.get<std::string>());
+  return n;
+}
+
+}  // namespace
+
+void Registry::set_note(int64_t id, const Note& note) {
+  if (note == Note{})
+    Db::Statement(*db_, "DELETE FROM run_notes WHERE run=?", id).next();
+  else
+    Db::Statement(*db_, "INSERT OR REPLACE INTO run_notes(run, name, tags, archived) VALUES(?,?,?,?)", id, note.name,
+                  tags_text(note), int64_t{note.archived})
+        .next();
+}
+
+void Registry::set_waiting_note(const std::string& folder, const Note& note) {
+  if (note == Note{})
+    Db::Statement(*db_, "DELETE FROM notes WHERE folder=?", folder).next();
+  else
+    Db::Statement(*db_, "INSERT OR REPLACE INTO notes(folder, name, tags, archived) VALUES(?,?,?,?)", folder, note.name,
+                  tags_text(note), int64_t{note.archived})
+        .next();
+}
+
+std::map<std::string, Note> Registry::waiting_notes() const {
   std::map<std::string, Note> out;
   Db::Statement s(*db_, "SELECT folder, name, tags, archived FROM notes");
-  while (s.next()) {
-    Note n{s.text(1), {}, s.integer(3) != 0};
-    const auto tags = OrderedJson::parse(s.text(2), nullptr, false);
-    for (const auto& t : tags)
-      if (t.is_string()) n.tags.push_back(t.get<std::string>());
-    out.emplace(s.text(0), std::move(n));
-  }
+  while (s.next()) out.emplace(s.text(0), note_of(s.text(1), s.text(2), s.integer(3)));
   return out;
 }
 
 void Registry::remove(const Run& run) {
   if (run.state == State::kRunning) fail_input("run {} is still running: stop it first", run.id);
   Db::Statement(*db_, "DELETE FROM runs WHERE id=?", run.id).next();
-  Db::Statement(*db_, "DELETE FROM notes WHERE folder=?1 AND NOT EXISTS (SELECT 1 FROM runs WHERE folder=?1)",
-                run.folder)
-      .next();
+  set_note(run.id, {});
 }
 
 namespace {
 constexpr const char* kColumns =
     "SELECT id, folder, project, run_name, recipe_hash, verb, started, ended, attempts, state, stage, message, host, "
-    "pid, process, metrics, digests FROM runs ";
+    "pid, process, metrics, digests, name, tags, archived FROM runs LEFT JOIN run_notes ON run = runs.id ";
 }
 
 std::vector<Run> Registry::list(int64_t limit) const {
@@ -278,7 +303,7 @@ std::vector<Run> Registry::list(int64_t limit) const {
   Db::Statement s(*db_, (std::string(kColumns) + "ORDER BY started DESC, id DESC LIMIT ?1").c_str(),
                   limit > 0 ? limit : int64_t{-1});
   const std::string host = host_name(), boot = boot_id();
-  const auto said = notes();
+  std::map<std::string, int64_t> newest;  // of each folder
   while (s.next()) {
     Run r;
     r.id = s.integer(0);
@@ -300,7 +325,9 @@ std::vector<Run> Registry::list(int64_t limit) const {
       r.state = State::kInterrupted;
     r.metrics = s.text(15);
     r.digests = s.text(16);
-    if (const auto note = said.find(r.folder); note != said.end()) r.note = note->second;
+    r.note = note_of(s.text(17), s.text(18), s.integer(19));
+    const auto [holder, first] = newest.emplace(r.folder, r.id);
+    if (!first) r.replaced_by = holder->second;
     out.push_back(std::move(r));
   }
   return out;

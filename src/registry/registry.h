@@ -19,7 +19,7 @@ namespace mxt::registry {
 enum class State { kRunning, kFinished, kStopped, kFailed, kInterrupted };
 std::string_view name_of(State state);
 
-// What a person says of a run's folder: it outlives attempts and other recipes there.
+// What a person says of a run; it outlives its attempts. Of a job whose run has not begun: the run takes it over.
 struct Note {
   std::string name;  // instead of the recipe's run_name; "" none
   std::vector<std::string> tags;
@@ -39,6 +39,7 @@ struct Run {
   std::string host;
   int64_t pid = 0;               // of the last attempt
   std::string metrics, digests;  // JSON objects as text, "{}" where there are none yet
+  int64_t replaced_by = 0;       // the run that began later in its folder, whose files lie there now; 0: none
   Note note;
   const std::string& name() const { return note.name.empty() ? run_name : note.name; }
 };
@@ -61,8 +62,8 @@ class Registry {
   Registry(Registry&&) noexcept;
   Registry& operator=(Registry&&) noexcept;
 
-  // A process begins (or goes on with) the run of `folder`: the row of this folder and recipe, or a new one. Returns
-  // its id.
+  // A process begins (or goes on with) the run of `folder`: the row of this folder and recipe, or a new one. It is
+  // archived no more. Returns its id.
   int64_t begin(const std::string& folder, const std::string& project, const std::string& run_name,
                 const std::string& recipe_hash, const std::string& verb);
   void set_stage(int64_t id, const std::string& stage);
@@ -74,11 +75,12 @@ class Registry {
   std::vector<JobRow> jobs(const std::string& folder) const;  // by id
   void remove_job(const std::string& folder, const std::string& id);
 
-  // `folder`: as Run has it. An empty note is none.
-  void set_note(const std::string& folder, const Note& note);
-  std::map<std::string, Note> notes() const;  // by folder
-  // Takes a run out of the registry, its note too where it was the folder's last. Its files stay. kBadInput while it
-  // runs.
+  // An empty note is none.
+  void set_note(int64_t id, const Note& note);
+  // Of the run that will begin in `folder` (absolute), where a job waits to begin it.
+  void set_waiting_note(const std::string& folder, const Note& note);
+  std::map<std::string, Note> waiting_notes() const;  // by folder
+  // Takes a run and its note out of the registry. Its files stay. kBadInput while it runs.
   void remove(const Run& run);
 
   // Newest first; at most `limit` (0: all).

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sqlite3.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -146,8 +147,7 @@ TEST_F(RegistryTest, RunsAreNamedTaggedAndArchived) {
   Registry r = Registry::open(path_);
   const int64_t a = r.begin("out/a", "p", "quick", "hash1", "run"), b = r.begin("out/b", "p", "quick", "hash1", "run");
   for (int64_t id : {a, b}) r.end(id, State::kFinished, "", nullptr, nullptr);
-  const std::string folder = fs::absolute("out/a").string();
-  r.set_note(folder, {"the good one", {"paper", "é\"x"}, true});
+  r.set_note(a, {"the good one", {"paper", "é\"x"}, true});
   auto run = r.find(std::to_string(a));
   ASSERT_TRUE(run);
   EXPECT_EQ(run->name(), "the good one");
@@ -157,11 +157,66 @@ TEST_F(RegistryTest, RunsAreNamedTaggedAndArchived) {
   EXPECT_EQ(r.find("the good one")->id, a);
   EXPECT_EQ(r.find("quick")->id, b);
   EXPECT_EQ(r.find(std::to_string(b))->note, Note{});
-  // It stays through a further attempt and what another process reads.
+  // It stays through a further attempt, which is listed, and what another process reads.
   r.begin("out/a", "p", "quick", "hash1", "run");
   EXPECT_EQ(Registry::open(path_).find(std::to_string(a))->name(), "the good one");
-  r.set_note(folder, {});
-  EXPECT_TRUE(r.notes().empty());
+  EXPECT_FALSE(Registry::open(path_).find(std::to_string(a))->note.archived);
+  r.set_note(a, {});
+  EXPECT_EQ(r.find(std::to_string(a))->note, Note{});
+}
+
+TEST_F(RegistryTest, WhatIsSaidOfARunIsNotSaidOfTheNextInItsFolder) {
+  Registry r = Registry::open(path_);
+  const int64_t a = r.begin("out/a", "p", "n", "hash1", "run");
+  r.end(a, State::kFinished, "", nullptr, nullptr);
+  r.set_note(a, {"old", {"paper"}, true});
+  const int64_t b = r.begin("out/a", "p", "n", "hash2", "run");
+  EXPECT_EQ(r.find(std::to_string(b))->note, Note{});
+  EXPECT_EQ(r.find(std::to_string(b))->replaced_by, 0);
+  EXPECT_EQ(r.find(std::to_string(a))->replaced_by, b);
+  r.end(b, State::kFinished, "", nullptr, nullptr);
+  r.set_note(b, {"new", {}, false});
+  r.remove(*r.find(std::to_string(a)));
+  EXPECT_EQ(r.find(std::to_string(b))->name(), "new");
+  r.remove(*r.find(std::to_string(b)));
+  EXPECT_EQ(r.find(std::to_string(r.begin("out/a", "p", "n", "hash2", "run")))->note, Note{});
+}
+
+TEST_F(RegistryTest, TheFirstRunOfAJobTakesOverWhatWasSaidOfTheJob) {
+  Registry r = Registry::open(path_);
+  const std::string folder = fs::absolute("jobs/job-1/run").string();
+  r.set_waiting_note(folder, {"the job", {"x"}, false});
+  EXPECT_EQ(r.waiting_notes().at(folder).name, "the job");
+  const int64_t a = r.begin(folder, "p", "n", "hash1", "run");
+  EXPECT_EQ(r.find(std::to_string(a))->name(), "the job");
+  EXPECT_TRUE(r.waiting_notes().empty());
+  EXPECT_EQ(r.find(std::to_string(r.begin(folder, "p", "n", "hash2", "run")))->note, Note{});
+  r.set_waiting_note("/jobs/2", {"x", {}, false});
+  r.set_waiting_note("/jobs/2", {});
+  EXPECT_TRUE(r.waiting_notes().empty());
+}
+
+TEST_F(RegistryTest, NotesOfFoldersInAnOlderFileAreNotesOfTheirRuns) {
+  int64_t a = 0, b = 0, c = 0;
+  {
+    Registry r = Registry::open(path_);
+    a = r.begin("/out/a", "p", "n", "hash1", "run"), b = r.begin("/out/a", "p", "n", "hash2", "run");
+    c = r.begin("/out/c", "p", "n", "hash1", "run");
+  }
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open(path_.c_str(), &db), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(db,
+                         "DROP TABLE run_notes; INSERT INTO notes VALUES('/out/a', 'both', '[\"x\"]', 1), "
+                         "('/jobs/1/run', 'waits', '[]', 0); PRAGMA user_version=3",
+                         nullptr, nullptr, nullptr),
+            SQLITE_OK);
+  sqlite3_close(db);
+  for (int time = 0; time < 2; ++time) {
+    Registry r = Registry::open(path_);
+    for (const int64_t id : {a, b}) EXPECT_EQ(r.find(std::to_string(id))->note, (Note{"both", {"x"}, true}));
+    EXPECT_EQ(r.find(std::to_string(c))->note, Note{});
+    EXPECT_EQ(r.waiting_notes().size(), 1u);
+  }
 }
 
 TEST_F(RegistryTest, RunsAreRemovedButNotWhileTheyRun) {
@@ -169,13 +224,12 @@ TEST_F(RegistryTest, RunsAreRemovedButNotWhileTheyRun) {
   const int64_t a = r.begin("out/a", "p", "n", "hash1", "run"), b = r.begin("out/a", "p", "n", "hash2", "run");
   EXPECT_THROW(r.remove(*r.find(std::to_string(a))), Error);
   for (int64_t id : {a, b}) r.end(id, State::kFailed, "x", nullptr, nullptr);
-  r.set_note(fs::absolute("out/a").string(), {"mine", {}, false});
+  r.set_note(b, {"mine", {}, false});
   r.remove(*r.find(std::to_string(a)));
   EXPECT_FALSE(r.find(std::to_string(a)));
   EXPECT_EQ(r.find("mine")->id, b);  // the folder has another run
   r.remove(*r.find(std::to_string(b)));
   EXPECT_TRUE(r.list().empty());
-  EXPECT_TRUE(r.notes().empty());
   EXPECT_NE(r.begin("out/a", "p", "n", "hash1", "run"), a);
   r.save_job({.folder = "/jobs", .id = "job-1", .name = "n", .state = "finished"});
   r.remove_job("/jobs", "job-1");
