@@ -239,7 +239,7 @@ std::string CoachDesk::preview(const std::string& text, int64_t row) {
 
 std::string CoachDesk::run_row(const std::string& key, int64_t row) {
   const Found f = find(key);
-  if (!fs::exists(f.folder + "/dataset/dataset.json")) fail_input("the run has prepared no data yet");
+  if (!f.has("dataset/dataset.json")) fail_input("the run has prepared no data yet");
   if (data::is_windows(f.folder + "/dataset"))
     fail_input("random windows of one text have no rows; every token is trained on");
   const config::Recipe r = as_made(config::load_recipe(f.folder + "/recipe.yaml"), f.folder);

@@ -57,6 +57,7 @@ class CoachDesk final : public serve::Coach {
     registry::Note note;
     std::string state() const;  // queued running cancelling finished cancelled stopped failed interrupted
     bool over() const;
+    bool has(const char* file) const;  // in its folder, which may hold a later run by now
   };
   std::vector<Found> all();
   Found find(const std::string& key);  // ApiError 404

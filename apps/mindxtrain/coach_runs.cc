@@ -84,6 +84,10 @@ bool CoachDesk::Found::over() const {
   return s != "queued" && s != "running" && s != "cancelling";
 }
 
+bool CoachDesk::Found::has(const char* file) const {
+  return !(run && run->replaced_by != 0) && fs::exists(folder + "/" + file);
+}
+
 std::vector<CoachDesk::Found> CoachDesk::all() {
   std::vector<Found> out;
   std::map<std::string, size_t> by_folder;
@@ -131,6 +135,8 @@ OrderedJson CoachDesk::summary(const Found& f) const {
   j["attempts"] = f.job ? f.job->attempts : f.run->attempts;
   j["stage"] = f.run ? f.run->stage : "";
   j["message"] = f.run ? f.run->message : "";
+  if (f.run && f.run->replaced_by != 0 && j["message"] == "")
+    j["message"] = fmt::format("Its folder now holds run {}: what it wrote is gone.", f.run->replaced_by);
   j["folder"] = replace_invalid_utf8(f.folder);
   j["metrics"] = f.run ? OrderedJson::parse(f.run->metrics, nullptr, false) : OrderedJson::object();
   return j;
@@ -145,19 +151,20 @@ std::string CoachDesk::runs() {
 std::string CoachDesk::run(const std::string& key) {
   const Found f = find(key);
   OrderedJson j = summary(f);
-  j["steps"] = steps_of(f.folder);
-  j["rewarded"] = is_rewarded(f.folder);
-  registry::Run at;
+  const bool own = f.has("recipe.yaml");
+  j["steps"] = own ? steps_of(f.folder) : 0;
+  j["rewarded"] = own && is_rewarded(f.folder);
+  registry::Run at = f.run.value_or(registry::Run());
   at.folder = f.folder;
   j["last_step"] = last_step(at);
   j["digests"] = f.run ? OrderedJson::parse(f.run->digests, nullptr, false) : OrderedJson::object();
-  auto has = [&](const char* name) { return fs::exists(f.folder + "/" + name); };
+  auto has = [&](const char* name) { return f.has(name); };
   j["has"] = {{"plan", has("plan.json")},          {"dataset", has("dataset/dataset.json")},
               {"checkpoint", has("train.json")},   {"manifest", has("manifest.json")},
               {"rollouts", has("rollouts.jsonl")}, {"log", f.job.has_value()}};
   const std::string recipe =
       f.job ? fs::path(f.folder).parent_path().string() + "/recipe.yaml" : f.folder + "/recipe.yaml";
-  j["recipe"] = fs::exists(recipe) ? OrderedJson(read_file(recipe)) : OrderedJson(nullptr);
+  j["recipe"] = fs::exists(recipe) && (f.job || own) ? OrderedJson(read_file(recipe)) : OrderedJson(nullptr);
   const std::string state = f.state();
   j["can"] = {{"stop", f.job && (state == "running" || state == "queued")},
               {"resume", f.job && (state == "cancelled" || state == "failed")},
@@ -221,13 +228,13 @@ std::string CoachDesk::remove_run(const std::string& key) {
 
 std::string CoachDesk::run_plan(const std::string& key) {
   const Found f = find(key);
-  if (!fs::exists(f.folder + "/plan.json")) fail_input("the run has no plan yet");
+  if (!f.has("plan.json")) fail_input("the run has no plan yet");
   return read_file(f.folder + "/plan.json");
 }
 
 std::string CoachDesk::run_manifest(const std::string& key) {
   const Found f = find(key);
-  if (!fs::exists(f.folder + "/manifest.json")) fail_input("the run has no manifest yet");
+  if (!f.has("manifest.json")) fail_input("the run has no manifest yet");
   return text_of({{"manifest", read_file(f.folder + "/manifest.json")}});
 }
 
@@ -247,6 +254,7 @@ std::string CoachDesk::compare(const std::string& a, const std::string& b) {
 std::pair<std::vector<std::string>, bool> CoachDesk::events(const std::string& key, size_t line) {
   const Found f = find(key);
   std::vector<std::string> lines;
+  if (!f.has("metrics.jsonl")) return {{}, f.over()};
   std::ifstream file(f.folder + "/metrics.jsonl");
   std::string text;
   for (size_t n = 0; std::getline(file, text) && !file.eof() && lines.size() < 1000;
@@ -264,7 +272,7 @@ std::string CoachDesk::verify(const std::string& text) {
       manifest.is_object() && manifest.contains(at) && manifest[at].is_string() ? manifest[at].get<std::string>() : "";
   std::optional<Found> own;
   for (auto& f : all()) {
-    if (!f.run || recipe.empty() || f.run->recipe_hash != recipe || !fs::exists(f.folder + "/manifest.json")) continue;
+    if (!f.run || recipe.empty() || f.run->recipe_hash != recipe || !f.has("manifest.json")) continue;
     const bool same = read_file(f.folder + "/manifest.json") == text;
     if (same || !own) own = std::move(f);
     if (same) break;
@@ -301,7 +309,7 @@ std::string CoachDesk::verify(const std::string& text) {
 
 std::string CoachDesk::start_trial(const std::string& key) {
   const Found f = find(key);
-  if (!fs::exists(f.folder + "/train.json")) fail_input("the run has no finished model yet");
+  if (!f.has("train.json")) fail_input("the run has no finished model yet");
   const config::Recipe r = as_made(config::load_recipe(f.folder + "/recipe.yaml"), f.folder);
   std::string base;
   if (r.model.init == config::Init::kPretrained) base = r.model.name;

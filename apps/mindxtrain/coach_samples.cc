@@ -61,7 +61,8 @@ OrderedJson answer_of(const OrderedJson& c) {
 }  // namespace
 
 std::string CoachDesk::run_samples(const std::string& key, int64_t step) {
-  const Lines lines = lines_of(find(key).folder + "/rollouts.jsonl", step);
+  const Found f = find(key);
+  const Lines lines = f.has("rollouts.jsonl") ? lines_of(f.folder + "/rollouts.jsonl", step) : Lines{};
   if (lines.last == 0) fail_input("the run has sampled nothing yet");
   if (lines.text.empty())
     fail_input("step {}: nothing was sampled for it (the file has steps {} to {})", step, lines.first, lines.last);

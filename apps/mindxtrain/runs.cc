@@ -147,7 +147,7 @@ void compare(const Options& o) {
   row("", label(a), label(b));
   std::printf("recipe\n");
   if (j["recipe"].is_null())
-    std::printf("  a folder is gone: not compared\n");
+    std::printf("  not compared: %s\n", j["not_compared"].get<std::string>().c_str());
   else if (j["recipe"].empty())
     std::printf("  the same\n");
   for (const auto& [k, v] : j["recipe"].items()) row("  " + k, cell(v[0]), cell(v[1]));
@@ -162,6 +162,9 @@ void compare(const Options& o) {
 
 void report(const Options& o) {
   const Run r = find(open_registry(), o.runs.at(0));
+  if (r.replaced_by != 0)
+    fail_input("run {}: its curves are gone, {} now holds run {}: report that one", r.id, printable(r.folder),
+               r.replaced_by);
   track::Curves c = curves_of(r.folder, config::load_recipe(r.folder + "/recipe.yaml"));
   if (!o.project.empty()) c.project = o.project;
   c.finished = r.state == registry::State::kFinished;

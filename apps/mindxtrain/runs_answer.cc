@@ -47,7 +47,7 @@ OrderedJson pairs(const std::string& a, const std::string& b) {
 // What a run that ended early got to: the last line of its metrics.
 OrderedJson last_step(const Run& r) {
   const std::string path = r.folder + "/metrics.jsonl";
-  if (!fs::exists(path)) return nullptr;
+  if (r.replaced_by != 0 || !fs::exists(path)) return nullptr;
   std::string text = read_file(path);
   while (!text.empty() && text.back() == '\n') text.pop_back();
   const OrderedJson j = OrderedJson::parse(text.substr(text.rfind('\n') + 1), nullptr, false);
@@ -72,6 +72,7 @@ OrderedJson run_answer(const Run& r) {
   j["attempts"] = r.attempts;
   j["host"] = r.host;
   if (!r.message.empty()) j["message"] = r.message;
+  if (r.replaced_by != 0) j["folder_holds"] = r.replaced_by;
   j["metrics"] = OrderedJson::parse(r.metrics, nullptr, false);
   j["digests"] = OrderedJson::parse(r.digests, nullptr, false);
   return j;
@@ -82,7 +83,12 @@ OrderedJson compare_answer(const Run& a, const Run& b) {
   j["runs"] = {a.id, b.id};
   j["recipe"] = OrderedJson::object();
   const Json ra = recipe_of(a), rb = recipe_of(b);
-  if (ra.is_null() || rb.is_null())
+  const Run& lost = a.replaced_by != 0 ? a : b;
+  if (lost.replaced_by != 0)
+    j["not_compared"] = fmt::format("the folder of run {} now holds run {}", lost.id, lost.replaced_by);
+  else if (ra.is_null() || rb.is_null())
+    j["not_compared"] = fmt::format("the folder of run {} is gone", ra.is_null() ? a.id : b.id);
+  if (j.contains("not_compared"))
     j["recipe"] = nullptr;
   else
     recipe_differences(ra, rb, "", j["recipe"]);

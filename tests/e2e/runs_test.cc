@@ -59,6 +59,28 @@ TEST_F(Runs, AreNamedTaggedFoundArchivedAndTakenOut) {
   EXPECT_TRUE(fs::exists(f / "b/checkpoint"));
 }
 
+TEST_F(Runs, OfAFolderThatHoldsALaterRunAreNotTakenForIt) {
+  train("one", "a");
+  EXPECT_EQ(runs("rename 1 first").code, 0);
+  EXPECT_EQ(runs("archive 1").code, 0);
+  fs::remove_all(f / "a");
+  train("two", "a");
+  EXPECT_EQ(listed(), (std::vector<int>{2}));
+  EXPECT_EQ(listed("--find first"), (std::vector<int>{}));
+  const Json old = Json::parse(runs("show 1 --json").out), now = Json::parse(runs("show 2 --json").out);
+  EXPECT_TRUE(old["last_step"].is_null());
+  EXPECT_EQ(old["folder_holds"], 2);
+  EXPECT_EQ(now["last_step"]["step"], 1);
+  EXPECT_FALSE(now.contains("folder_holds"));
+  const Json both = Json::parse(runs("compare 1 2 --json").out);
+  EXPECT_TRUE(both["recipe"].is_null());
+  EXPECT_EQ(both["not_compared"], "the folder of run 1 now holds run 2");
+  EXPECT_NE(runs("compare 1 2").out.find("not compared: the folder of run 1 now holds run 2"), std::string::npos);
+  const cli::Result r = runs("report 1 --to wandb");
+  EXPECT_EQ(r.code, 1);
+  EXPECT_NE(r.out.find("now holds run 2"), std::string::npos) << r.out;
+}
+
 TEST_F(Runs, NamesThatAreNoPlainTextAndRunsThatAreNotThereAreRefused) {
   train("one", "a");
   for (const char* words : {"rename 1 \"$(printf 'a\\033[31mb')\"", "tag 1 \"$(printf 'a\\nb')\"",

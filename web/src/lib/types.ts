@@ -31,7 +31,7 @@ export interface Run extends RunSummary {
   steps: number; last_step: Step | null; digests: Record<string, string>; has: Record<"plan" | "dataset" | "checkpoint" | "manifest" | "rollouts" | "log", boolean>; rewarded: boolean;
   recipe: string | null; can: Record<"stop" | "resume" | "try", boolean>;
 }
-export interface Comparison { runs: [RunSummary, RunSummary]; recipe: Record<string, [unknown, unknown]> | null; metrics: Record<string, [unknown, unknown]>; digests: Record<string, [unknown, unknown]> }
+export interface Comparison { runs: [RunSummary, RunSummary]; recipe: Record<string, [unknown, unknown]> | null; not_compared?: string; metrics: Record<string, [unknown, unknown]>; digests: Record<string, [unknown, unknown]> }
 export interface KernelPlan {
   device: { kind: string; name: string; arch: string; driver: string; libraries: Record<string, string>; threads: number }; shapes: Record<string, number>; choices: Record<string, string>;
   candidates: Record<string, { algorithm: string; median_us: number; spread_us: number }[]>; measured: boolean; budget_s: number;

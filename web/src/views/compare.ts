@@ -49,7 +49,7 @@ export async function compareView(a: string, b: string): Promise<View> {
   const table = (rows: [string, [unknown, unknown]][], same = false): HTMLElement => h("div", { class: "scroll" }, h("table", null,
     h("thead", null, h("tr", null, h("td", null, h("span", { class: "hidden" }, "What")), c.runs.map(column))),
     h("tbody", null, rows.map(([k, [x, y]]) => h("tr", null, h("th", { scope: "row", class: "mono" }, k), h("td", { class: "wrap" }, same ? h("span", { class: "mono" }, cell(x).slice(0, 16)) : cell(x)), h("td", { class: "wrap" }, same && JSON.stringify(x) === JSON.stringify(y) ? h("span", { class: "good" }, "the same") : same ? h("span", { class: "mono" }, cell(y).slice(0, 16)) : cell(y)))))));
-  const recipe = c.recipe === null ? h("p", { class: "muted" }, "A folder is gone: the recipes cannot be compared.") : Object.keys(c.recipe).length ? table(Object.entries(c.recipe)) : h("p", { class: "muted" }, "The recipes are the same.");
+  const recipe = c.recipe === null ? h("p", { class: "muted" }, `The recipes cannot be compared: ${c.not_compared}.`) : Object.keys(c.recipe).length ? table(Object.entries(c.recipe)) : h("p", { class: "muted" }, "The recipes are the same.");
   const node = h("div", null, head("Two runs", null, null, h("a", { href: "#/runs" }, "Runs")),
     h("div", { class: "charts" }, loss.node, speed.node, lr.node),
     h("section", null, h("h2", null, "What the recipes do differently"), recipe),
