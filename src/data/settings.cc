@@ -10,6 +10,7 @@
 #include "data/own_source.h"
 #include "data/prepare.h"
 #include "data/source/fetch.h"
+#include "data/source/splits.h"
 #include "data/source/table.h"
 #include "data/synth/teacher.h"
 
@@ -34,7 +35,12 @@ void say_unused(const config::Data& d) {
   unused(d.hf_revision && d.source != DataSource::kHf, "hf_revision", "source hf");
   unused(d.gateway != config::Data{}.gateway && d.source != DataSource::kLighthouse, "gateway", "source lighthouse");
   std::error_code ec;
-  if (d.source == DataSource::kLocal && d.split != "train" && d.path && fs::is_regular_file(*d.path, ec))
+  if (d.source != DataSource::kLocal || !d.path || !fs::is_regular_file(*d.path, ec)) return;
+  const auto kind = kind_of(*d.path);
+  const std::string list = kind ? rows_name({*d.path, *kind}) : "", split = known_split(list);
+  if (!split.empty() && list != d.split && split != known_split(d.split))
+    fail_input("{}: holds the rows of split \"{}\", and data.split is \"{}\"", *d.path, list, d.split);
+  if (split.empty() && d.split != "train")
     log::warn("data.split \"{}\": {} is one file, and all of it is read", d.split, *d.path);
 }
 

@@ -2,7 +2,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
-#include "data/source/records.h"
+#include "data/source/splits.h"
 #include "helpers.h"
 
 namespace mxt::data {
@@ -266,12 +266,23 @@ TEST_F(SourceTest, AnObjectAroundTheRowsIsOpened) {
   EXPECT_EQ(rows(R"({"data":[{"a":1},{"b":[2]}]})"), R"({"a":1}|{"b":[2]}|)");
   EXPECT_EQ(rows("{ \"version\": \"1\", \"rows\" : [ {\"a\":1} ] , \"x\": [{\"y\":\"]}\"}] }\n"), R"({"a":1}|)");
   EXPECT_EQ(rows(R"({"examples":[]})"), "");
+  EXPECT_EQ(rows(R"({"test":[{"a":1}],"ids":[1,[{"b":2}]],"of":{"train":[{"a":3}]},"n":5,"s":"x,y"})"), R"({"a":1}|)");
+  for (const auto& [first, second] : {std::pair("train", "test"), {"data", "train"}, {"rows", "dev"}})
+    EXPECT_HAS(error_of([&, a = first, b = second] {
+                 rows(fmt::format(R"({{"name":"n","{}":[{{"a":1}}],"m":{{}}, "{}" : [ {{"a":2}}]}})", a, b));
+               }),
+               fmt::format("w.json:1: holds rows as \"{}\" and as \"{}\": write them to two files", first, second));
+  for (const char* name : {"data", "train", "dev"})
+    EXPECT_EQ(rows_name({write("n.json", fmt::format(R"({{"{}":[{{"a":1}}]}})", name)), FileKind::kJson}), name);
+  EXPECT_EQ(rows_name({write("n.json", R"([{"train":[{"a":1}]}])"), FileKind::kJson}), "");
   // One row, whatever its columns are called.
   for (const char* one : {R"({"data":[1,2],"text":"x"})", R"({"text":"x","data":[{"a":1}]})",
                           R"({"messages":[{"role":"user"}]})", R"({"version":"1"})", R"({"data":"x"})", "{}"})
     EXPECT_EQ(rows(one), std::string(one) + "|");
   EXPECT_HAS(error_of([&] { rows(R"({"data":[{"a":1})"); }), "the array is not closed");
   EXPECT_HAS(error_of([&] { rows(R"({"data":[{"a":1}] 7})"); }), "after the rows");
+  for (const char* open : {R"({"data":[{"a":1}],"n":5)", R"({"data":[{"a":1}],)", R"({"data":[{"a":1}],"n":[1])"})
+    EXPECT_HAS(error_of([&] { rows(open); }), "is not closed") << open;
   EXPECT_HAS(error_of([&] { rows(R"({"data":[{"a":1}]} 7)"); }), "after the end");
 }
 

@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "data/source/absent.h"
 #include "data/source/picture_name.h"
-#include "data/source/records.h"
+#include "data/source/splits.h"
 
 namespace mxt::data {
 
@@ -30,9 +30,6 @@ std::optional<FileKind> kind_of(std::string_view path) {
   return std::nullopt;
 }
 
-namespace {
-
-// train, validation or test where `word` is one of their names, else "".
 std::string known_split(std::string_view word) {
   struct Words {
     const char* split;
@@ -49,6 +46,8 @@ std::string known_split(std::string_view word) {
       if (!low.empty() && low == w) return s.split;
   return "";
 }
+
+namespace {
 
 // The first known split that stands as a word in the path.
 std::string split_in(std::string_view path) {

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "data/source/splits.h"
 #include "data/source/table.h"
 
 namespace mxt::data {
@@ -55,9 +56,11 @@ class JsonLines : public Reader {
 
 // Finds the ends of values by counting brackets outside strings; whether they are valid is for the parser. The file is
 // an array of rows, rows one after the other, or an object around such an array: {"version": "1", "data": [{…}, …]}.
+// One that holds two is refused: rows would be left out without a word.
 class JsonRows : public Reader {
  public:
   using Reader::Reader;
+  const std::string& name() const { return name_; }
   bool next(Record* out) override {
     skip_space();
     if (!started_) {
@@ -101,13 +104,47 @@ class JsonRows : public Reader {
     if (wrapped_) {
       if (in_.peek() != ',' && in_.peek() != '}')
         fail_input("{}:{}: expected \",\" or \"}}\" after the rows", *path_, in_.line());
-      std::string rest;
-      take_value(&rest, in_.line(), 1);
+      pass_members();
       wrapped_ = false;
       skip_space();
     }
     if (in_.peek() != Input::kEnd) fail_input("{}:{}: text after the end of the array", *path_, in_.line());
     return false;
+  }
+  // The members behind the rows, and the object's end.
+  void pass_members() {
+    std::string passed;
+    int c;
+    while ((c = in_.get()) == ',') {
+      skip_space();
+      const uint64_t line = in_.line();
+      std::string key;
+      if (in_.peek() == '"') {
+        in_.get();
+        take_string(&key, line);
+        key.pop_back();
+      }
+      skip_space();
+      if (in_.peek() == ':') in_.get();
+      skip_space();
+      const bool list = in_.peek() == '[';
+      passed.clear();
+      if (list) {
+        in_.get();
+        skip_space();
+        if (in_.peek() == '{' && names_rows(key))
+          fail_input(
+              "{}:{}: holds rows as \"{}\" and as \"{}\": write them to two files (train.json and test.json in one "
+              "folder, of which data.split chooses one)",
+              *path_, line, name_, key);
+      }
+      if (list || in_.peek() == '{' || in_.peek() == '"')
+        take_value(&passed, line, list ? 1 : 0);
+      else
+        while (in_.peek() != ',' && in_.peek() != '}' && in_.peek() != Input::kEnd) in_.get();
+      skip_space();
+    }
+    if (c != '}') fail_input("{}:{}: the object around the rows is not closed", *path_, in_.line());
   }
   // Reads the beginning of an object. True where the rows' array stands in it, and its first row or its end is next;
   // else the whole object is in `out`: a row.
@@ -128,10 +165,10 @@ class JsonRows : public Reader {
       if (in_.peek() != ':') break;
       out->push_back(static_cast<char>(in_.get()));
       space();
-      if (in_.peek() == '[' && one_of(kRowNames, key)) {
+      if (in_.peek() == '[' && names_rows(key)) {
         out->push_back(static_cast<char>(in_.get()));
         space();
-        if (in_.peek() == '{' || in_.peek() == ']') return out->clear(), true;
+        if (in_.peek() == '{' || in_.peek() == ']') return name_ = key, out->clear(), true;
         take_value(out, line, 2);
         return false;
       }
@@ -146,8 +183,9 @@ class JsonRows : public Reader {
   static bool one_of(std::span<const std::string_view> names, std::string_view name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   }
-  // What such files call their rows, and what may stand before them.
-  static constexpr std::string_view kRowNames[] = {"data", "rows", "examples", "train"};
+  static bool names_rows(std::string_view name) { return one_of(kRowNames, name) || !known_split(name).empty(); }
+  // What such files call their rows, but for splits, and what may stand before them.
+  static constexpr std::string_view kRowNames[] = {"data", "rows", "examples"};
   static constexpr std::string_view kNotes[] = {"version", "name", "description", "license"};
 
   void take_value(std::string* out, uint64_t line, int depth = 0) {
@@ -175,6 +213,7 @@ class JsonRows : public Reader {
     }
   }
   bool started_ = false, array_ = false, wrapped_ = false, done_ = false;
+  std::string name_;  // of the rows' list, where one stands in an object
 };
 
 class Csv : public Reader {
@@ -289,6 +328,14 @@ const char* name_of(FileKind kind) {
 
 std::string Record::where() const {
   return fmt::format("{}:{}{}", *path, kind == FileKind::kParquet || *path == "data.sql" ? " row " : "", line);
+}
+
+std::string rows_name(const SourceFile& file) {
+  if (file.kind != FileKind::kJson) return "";
+  JsonRows rows(file, {});
+  Record first;
+  rows.next(&first);
+  return rows.name();
 }
 
 std::unique_ptr<RecordReader> open_records(const SourceFile& file, const SourceLimits& limits) {
