@@ -61,13 +61,20 @@ TEST(ClassFlags, ChangeWhatTransformersClassesChange) {
     write_file_atomic(dir + "/tokenizer.json",
                       read_json_file(kGolden + one.at("of").get<std::string>() + ".json").at("tokenizer").dump());
     write_file_atomic(dir + "/tokenizer_config.json", one.at("config").dump());
+    if (one.contains("model_type"))
+      write_file_atomic(dir + "/config.json", Json{{"model_type", one.at("model_type")}}.dump());
+    else
+      fs::remove(dir + "/config.json");
     const auto t = Tokenizer::from_folder(dir);
     t->save(dir + "/again");
+    if (one.contains("model_type"))
+      fs::copy_file(dir + "/config.json", dir + "/again/config.json", fs::copy_options::overwrite_existing);
     const auto again = Tokenizer::from_folder(dir + "/again");
     for (const Json& c : one.at("cases")) {
       const auto ids = c.at("ids").get<std::vector<int32_t>>();
       EXPECT_EQ(t->encode(c.at("text").get<std::string>()), ids) << c.at("text");
       EXPECT_EQ(again->encode(c.at("text").get<std::string>()), ids) << c.at("text");
+      if (c.contains("decoded")) EXPECT_EQ(t->decode(ids), c.at("decoded"));
     }
   }
 }

@@ -6,6 +6,7 @@ import json
 import pathlib
 import random
 import sys
+import tempfile
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders as D, models as M, normalizers as N, pre_tokenizers as P, trainers as T
 
@@ -109,13 +110,37 @@ def cases(t):
 # Of tokenizer_config.json beside a tokenizer.json, by transformers' class: what each changes.
 FLAGS = [("gpt2", c, f) for c in ("PreTrainedTokenizerFast", "GPT2Tokenizer", "Qwen2TokenizerFast") for f in ({}, {"add_prefix_space": True}, {"split_special_tokens": True})]
 FLAGS += [("gpt2_prefix", "GPT2Tokenizer", {"add_prefix_space": False}), ("gpt2_prefix", "PreTrainedTokenizerFast", {"add_prefix_space": False})]
-FLAGS += [("metaspace", c, {"add_prefix_space": p}) for c in ("LlamaTokenizerFast", "PreTrainedTokenizerFast") for p in (True, False)]
+FLAGS += [("metaspace", "PreTrainedTokenizerFast", {"add_prefix_space": p}) for p in (True, False)]
 FLAGS += [("bert", c, f) for c in ("BertTokenizer", "PreTrainedTokenizerFast") for f in ({"do_lower_case": True}, {"do_lower_case": False}, {"do_lower_case": False, "strip_accents": True, "tokenize_chinese_chars": False})]
 
 
+# Of LLaMA's classes, which make the pipeline anew, and of families that are loaded as their file says.
+LLAMA = [(of, c, f, None) for of in ("llama2", "metaspace") for c in ("LlamaTokenizer", "LlamaTokenizerFast") for f in ({}, {"legacy": True}, {"legacy": False}, {"add_prefix_space": True, "legacy": True}, {"add_prefix_space": False})]
+LLAMA += [("llama2", c, f, None) for c in ("CodeLlamaTokenizer", "GemmaTokenizerFast", "PreTrainedTokenizerFast") for f in ({}, {"add_prefix_space": False})]
+LLAMA += [("llama2", "LlamaTokenizer", {"legacy": v}, m) for v in (True, False) for m in ("llama", "mistral", "phi3", "gemma2")]
+
+
+def llama_classes():
+    """Ids and texts by transformers' own classes (transformers 5.24)."""
+    from transformers import AutoTokenizer
+    for name, kind, config, model_type in LLAMA:
+        with tempfile.TemporaryDirectory() as d:
+            folder = pathlib.Path(d)
+            (folder / "tokenizer.json").write_text(json.dumps(json.loads((OUT / f"{name}.json").read_text())["tokenizer"]))
+            config = {"tokenizer_class": kind, "unk_token": "<unk>", **({"bos_token": "<s>", "eos_token": "</s>"} if name == "llama2" else {}), **config}
+            (folder / "tokenizer_config.json").write_text(json.dumps(config))
+            if model_type:
+                (folder / "config.json").write_text(json.dumps({"model_type": model_type}))
+            t = AutoTokenizer.from_pretrained(d)
+            texts = ["", " ", "Hello, world!", "a\n b", "</s>bar", "foo</s>bar", "foo </s> bar<s>", "<s>", "  two", "Привет 🙂", "end with space "]
+            texts = [x for x in texts if name == "llama2" or "s>" not in x]  # the classes give their own <s> and </s> new ids
+            ids = [t.encode(x, add_special_tokens=False) for x in texts]
+            yield {"of": name, "config": config, **({"model_type": model_type} if model_type else {}), "cases": [{"text": x, "ids": i, "decoded": t.decode(i, clean_up_tokenization_spaces=False)} for x, i in zip(texts, ids)]}
+
+
 def class_flags():
-    """Ids by a tokenizer.json changed as transformers' classes change it when they load one (BertTokenizerFast,
-    GPT2TokenizerFast and LlamaTokenizerFast of transformers 4; 5 builds the pipeline anew instead)."""
+    """Ids by a tokenizer.json changed as transformers' classes change it when they load one (BertTokenizerFast and
+    GPT2TokenizerFast of transformers 4, whose like 5 builds anew)."""
     out = []
     for name, kind, config in FLAGS:
         j = json.loads((OUT / f"{name}.json").read_text())["tokenizer"]
@@ -132,6 +157,7 @@ def class_flags():
         t.encode_special_tokens = config.get("split_special_tokens", False)
         texts = [x for x in TEXTS if len(x) < 40][::2] + ["Hello <|endoftext|> <unk>[SEP]World", "Ärger ÀÉ 你好x"]
         out.append({"of": name, "config": {"tokenizer_class": kind, **config}, "cases": [{"text": x, "ids": t.encode(x, add_special_tokens=False).ids} for x in texts]})
+    out += llama_classes()
     (OUT / "class_flags.json").write_text(json.dumps(out, ensure_ascii=False, separators=(",", ":")) + "\n")
 
 

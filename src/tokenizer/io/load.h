@@ -17,8 +17,8 @@ Spec spec_from_gguf(const GgufTokenizerData& data);
 Spec spec_of_characters(std::string_view data);
 
 // split_special_tokens, add_prefix_space, do_lower_case and the like of tokenizer_config.json, for a spec that was read
-// from tokenizer.json: each where transformers' class of that name heeds it.
-void apply_class_flags(const Json& config, Spec& spec);
+// from tokenizer.json: each where transformers' class of that name heeds it. `model_type`: config.json's, "" unknown.
+void apply_class_flags(const Json& config, std::string_view model_type, Spec& spec);
 
 // Hugging Face gives an added token that the vocabulary lacks the next free id, whatever the file says: true where the
 // ids of `spec.added`, in this order, are those that it would give.

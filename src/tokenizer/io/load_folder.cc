@@ -164,7 +164,9 @@ Spec spec_from_folder(const std::string& dir) {
     else
       fail_input("{}: no tokenizer here: tokenizer.json (or vocab.json with merges.txt, or vocab.txt) is expected",
                  dir);
-    if (has("tokenizer.json")) apply_class_flags(config, spec);
+    const Json model = has("config.json") ? read_json_file(dir + "/config.json") : Json::object();
+    const bool named = model.is_object() && model.contains("model_type") && model["model_type"].is_string();
+    if (has("tokenizer.json")) apply_class_flags(config, named ? model["model_type"].get<std::string>() : "", spec);
     read_special(config, spec);
     if (has("special_tokens_map.json")) read_special(read_json_file(dir + "/special_tokens_map.json"), spec);
     read_added_decoder(config, spec);
