@@ -78,8 +78,25 @@ std::string read_file(const std::string& path) {
   return out;
 }
 
+namespace {
+
+// Of a path that is a stream, a pipe or a device, which nothing can take the place of: its descriptor, to be written to
+// as pieces come; -1 of any other. "-" is the standard output.
+int open_stream(const std::string& path) {
+  if (path == "-" || path == "/dev/stdout") return fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
+  if (path == "/dev/stderr") return fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+  std::error_code ec;
+  const auto kind = fs::status(path, ec).type();
+  if (kind != fs::file_type::fifo && kind != fs::file_type::character) return -1;
+  return open(path.c_str(), O_WRONLY | O_CLOEXEC);
+}
+
+}  // namespace
+
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
   static std::atomic<unsigned> counter{0};
+  buffer_.reserve(kBuffer);
+  if ((fd_ = open_stream(path_)) >= 0) return;
   std::error_code ec;
   // A link stays one: what it points to is replaced.
   if (fs::is_symlink(fs::symlink_status(path_, ec))) {
@@ -95,13 +112,12 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
   temp_ = (p.parent_path() / fmt::format(".{}.{}.{}.tmp", p.filename().string(), getpid(), counter++)).string();
   fd_ = open(temp_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (fd_ < 0) fail_input("{}: cannot be written: {}", path_, why(errno));
-  buffer_.reserve(kBuffer);
 }
 
 AtomicFile::~AtomicFile() {
   if (fd_ >= 0) {
     close(fd_);
-    unlink(temp_.c_str());
+    if (!temp_.empty()) unlink(temp_.c_str());
   }
 }
 
@@ -130,6 +146,10 @@ void AtomicFile::write(const void* data, size_t bytes) {
 
 void AtomicFile::commit() {
   flush();
+  if (temp_.empty()) {  // a stream
+    if (close(std::exchange(fd_, -1)) != 0) fail_input("{}: cannot be written: {}", path_, why(errno));
+    return;
+  }
   if (fsync(fd_) != 0) fail_input("{}: cannot be written: {}", path_, why(errno));
   if (close(fd_) != 0) {
     fd_ = -1;

@@ -1,4 +1,7 @@
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cmath>
@@ -279,6 +282,39 @@ TEST(Files, AtomicWriteLeavesOldFileWhenAbandoned) {
   EXPECT_EQ(read_file(dir + "/f"), "new");
   FolderLock lock(dir);
   EXPECT_THROW(FolderLock second(dir), Error);
+  fs::remove_all(dir);
+}
+
+// Nothing can take the place of a pipe or a device.
+TEST(Files, StreamsAreWrittenTo) {
+  const std::string dir = testing::TempDir() + "mxt_streams";
+  fs::remove_all(dir);
+  make_folders(dir);
+  const std::string pipe = dir + "/pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const int reader = open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  write_file_atomic(pipe, "through");
+  char got[16] = {};
+  EXPECT_EQ(read(reader, got, sizeof got), 7);
+  EXPECT_STREQ(got, "through");
+  close(reader);
+  EXPECT_TRUE(fs::is_fifo(pipe));
+  write_file_atomic("/dev/null", "gone");
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+  // The standard output, wherever it goes.
+  const int out = dup(STDOUT_FILENO), file = open((dir + "/out").c_str(), O_WRONLY | O_CREAT, 0600);
+  std::fflush(stdout);
+  dup2(file, STDOUT_FILENO);
+  for (const char* name : {"-", "/dev/stdout"}) {
+    AtomicFile f(name);
+    f.write("a line\n");
+    f.commit();
+  }
+  dup2(out, STDOUT_FILENO);
+  close(out), close(file);
+  EXPECT_EQ(read_file(dir + "/out"), "a line\na line\n");
+  EXPECT_FALSE(fs::exists("-"));
   fs::remove_all(dir);
 }
 
