@@ -467,6 +467,54 @@ TEST(Peft, EmbeddingsHeadWholeModulesAndBiasesTakeTheirPlaces) {
   expect_refused([&] { read("lm_head.weight", 24); }, Exit::kBadInput, "does not have");
 }
 
+// PEFT looks for modules_to_save by how a module's name ends, in whatever word, and saves all that stands in it.
+TEST(Peft, SavedModulesAreMatchedAsPeftMatchesThem) {
+  TempFolder dir;
+  const std::string layer = "base_model.model.model.layers.0.";
+  const auto open = [&](const std::string& names, std::vector<std::string> tensors) {
+    std::vector<TensorSpec> specs;
+    for (const std::string& t : tensors) specs.push_back({t, DType::kF32, {4}});
+    write_adapter_files(dir / "x", R"({"peft_type":"LORA","r":1,"lora_alpha":1,"modules_to_save":)" + names + "}",
+                        std::move(specs));
+    std::string all;
+    const Adapter a = Adapter::open(dir / "x");
+    for (const auto& [name, t] : a.replaced()) all += name + " ";
+    return all;
+  };
+  EXPECT_EQ(open(R"(["norm"])", {layer + "input_layernorm.weight", "base_model.model.model.norm.weight"}),
+            "model.layers.0.input_layernorm.weight model.norm.weight ");
+  EXPECT_EQ(open(R"(["mlp"])", {layer + "mlp.gate_proj.weight", layer + "mlp.modules_to_save.default.up_proj.weight"}),
+            "model.layers.0.mlp.gate_proj.weight model.layers.0.mlp.up_proj.weight ");
+  EXPECT_EQ(open(R"(["attn"])", {layer + "self_attn.q_proj.bias", layer + "self_attn.q_proj.weight"}),
+            "model.layers.0.self_attn.q_proj.bias model.layers.0.self_attn.q_proj.weight ");
+  EXPECT_EQ(open(R"(["layers.0"])", {layer + "mlp.down_proj.weight"}), "model.layers.0.mlp.down_proj.weight ");
+  // Embeddings that it was told to save stand beside its matrices, whatever the configuration says.
+  EXPECT_EQ(open("null", {"base_model.model.model.embed_tokens.weight", "base_model.model.lm_head.weight"}),
+            "lm_head.weight model.embed_tokens.weight ");
+  EXPECT_EQ(open(R"(["classifier","score"])", {"base_model.model.score.weight"}), "score.weight ");
+  expect_refused([&] { open(R"(["mlp"])", {layer + "self_attn.q_proj.weight"}); }, Exit::kMissing, "modules_to_save");
+  expect_refused([&] { open(R"(["norm","lm_head"])", {"base_model.model.model.norm.weight"}); }, Exit::kBadInput,
+                 "modules_to_save names \"lm_head\", and");
+}
+
+TEST(Peft, AnAdapterThatIsNoNumberIsNamed) {
+  TempFolder dir;
+  make_folders(dir / "base");
+  write_folder(dir / "base", {{kModule + ".weight", DType::kF32, {8, 8}}});
+  for (const float broken : {NAN, INFINITY}) {
+    auto v = ramp(64);
+    v[5] = broken;
+    AdapterConfig c;
+    c.r = 2;
+    const std::vector<AdapterTensor> one{{kModule, 2, 8, 8, v.data(), v.data() + 32}};
+    write_adapter(dir / "a", c, one, DType::kF32);
+    std::vector<float> out(64);
+    const auto merged = WeightSource::with_adapter(WeightSource::open(dir / "base"), dir / "a");
+    expect_refused([&] { merged->read(kModule + ".weight", DType::kF32, out.data()); }, Exit::kBadInput,
+                   "a/adapter_model.safetensors: \"base_model.model." + kModule + ".lora_A.weight\" holds NaN");
+  }
+}
+
 TEST(Peft, ReadsEverySpellingOfNames) {
   TempFolder dir;
   for (const std::string prefix : {"base_model.model.", ""})
@@ -560,7 +608,7 @@ TEST(Peft, RefusesFilesThatDoNotFit) {
          Exit::kBadInput, "adapter_config.json says 2");
   refuse({a, b, {kModule + ".lora_magnitude_vector", DType::kF32, {8}}}, Exit::kMissing, "magnitude");
   refuse({a, b, {"model.embed_tokens.lora_embedding_A", DType::kF32, {8, 2}}}, Exit::kBadInput, "only one of");
-  refuse({a, b, {"model.embed_tokens.weight", DType::kF32, {8, 2}}}, Exit::kMissing, "modules_to_save");
+  refuse({a, b, {"model.norm.weight", DType::kF32, {8}}}, Exit::kMissing, "modules_to_save");
   refuse({a, b, {"q.bias", DType::kF32, {8}}, {"q.base_layer.bias", DType::kF32, {8}}}, Exit::kBadInput, "twice");
   refuse({a, b, {"base_model.model." + kModule + ".lora_A.default.weight", DType::kF32, {2, 8}}}, Exit::kBadInput,
          "same matrix");

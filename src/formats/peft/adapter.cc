@@ -1,9 +1,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -17,6 +20,7 @@ namespace mxt::formats {
 namespace {
 
 constexpr std::string_view kPrefix = "base_model.model.";
+constexpr std::string_view kVocabulary[] = {"embed_tokens", "lm_head", "wte", "embed_in", "embed_out"};
 
 struct Part {
   std::string module;
@@ -34,9 +38,85 @@ std::string replaced_name(std::string_view s) {
   const size_t leaf = s.rfind('.');
   std::string name(s);
   for (const std::string_view mark : {".base_layer.", ".modules_to_save.", ".original_module."})
-    if (const size_t at = s.find(mark); at != std::string_view::npos)
-      name = std::string(s.substr(0, at)) + std::string(s.substr(leaf));
+    if (const size_t at = s.find(mark); at != std::string_view::npos) {
+      // A module that holds others keeps their names behind the adapter's.
+      const std::string_view inside = s.substr(at + mark.size());
+      constexpr std::string_view kName = "default.";
+      name = std::string(s.substr(0, at)) +
+             std::string(inside.starts_with(kName) ? s.substr(at + mark.size() + kName.size() - 1) : s.substr(leaf));
+    }
   return name;
+}
+
+// Whether PEFT saves this tensor whole for one of modules_to_save: it, or a module that it stands in, ends with the
+// name, in whatever letters it begins.
+bool is_saved(std::string_view tensor, const std::string& name) {
+  for (size_t dot = tensor.find('.'); dot != std::string_view::npos; dot = tensor.find('.', dot + 1))
+    if (tensor.substr(0, dot).ends_with(name)) return true;
+  return false;
+}
+
+// What PEFT saves of a base whose embeddings it was told to save, or whose vocabulary it saw grow.
+bool is_vocabulary(std::string_view tensor) {
+  return std::any_of(std::begin(kVocabulary), std::end(kVocabulary), [&](std::string_view m) {
+    return tensor == std::string(m) + ".weight" || tensor.ends_with("." + std::string(m) + ".weight");
+  });
+}
+
+// The same adapter is opened for more than one purpose.
+void warn_once(const std::string& line) {
+  static std::mutex mutex;
+  static std::set<std::string> said;
+  const std::lock_guard lock(mutex);
+  if (said.insert(line).second) log::warn("{}", line);
+}
+
+// LoraConfig's members that are read here, or change nothing of what an adapter computes.
+constexpr std::string_view kKnown[] = {"task_type",
+                                       "peft_type",
+                                       "auto_mapping",
+                                       "peft_version",
+                                       "base_model_name_or_path",
+                                       "revision",
+                                       "inference_mode",
+                                       "r",
+                                       "target_modules",
+                                       "exclude_modules",
+                                       "lora_alpha",
+                                       "lora_dropout",
+                                       "fan_in_fan_out",
+                                       "bias",
+                                       "use_rslora",
+                                       "modules_to_save",
+                                       "init_lora_weights",
+                                       "layers_to_transform",
+                                       "layers_pattern",
+                                       "rank_pattern",
+                                       "alpha_pattern",
+                                       "megatron_core",
+                                       "loftq_config",
+                                       "eva_config",
+                                       "corda_config",
+                                       "lora_ga_config",
+                                       "use_dora",
+                                       "qalora_group_size",
+                                       "runtime_config",
+                                       "target_parameters",
+                                       "ensure_weight_tying"};
+
+void say_unknown(const OrderedJson& config, const std::string& source) {
+  for (const auto& [key, value] : config.items()) {
+    const bool off = value.is_null() || value == OrderedJson(false) || (value.is_structured() && value.empty());
+    if (!off && std::find(std::begin(kKnown), std::end(kKnown), key) == std::end(kKnown))
+      warn_once(fmt::format("{}: \"{}\" is not known here: the adapter is read without it", source, key));
+  }
+}
+
+// NaN or infinity among float32, bfloat16 or float16 values.
+bool all_finite(const void* values, DType type, size_t count) {
+  std::vector<float> v(count);
+  convert(values, type, v.data(), DType::kF32, count);
+  return std::all_of(v.begin(), v.end(), [](float x) { return std::isfinite(x); });
 }
 
 // "base_model.model.X.lora_A[.default].weight" → X, A; of an embedding "X.lora_embedding_A[.default]". What else a file
@@ -63,15 +143,10 @@ Part part_of(const std::string& name, const AdapterConfig& config, const std::st
     if (plain || named) return {std::string(s.substr(0, at)), is_b, false, false, {}};
   }
   const std::string to = replaced_name(s);
-  const std::string_view module =
-      std::string_view(to).substr(0, to.rfind('.') == std::string::npos ? 0 : to.rfind('.'));
-  const auto ends = [&](const std::string& t) {
-    return module == t ||
-           (module.size() > t.size() && module.ends_with(t) && module[module.size() - t.size() - 1] == '.');
-  };
   const bool kept_base = s.find(".base_layer.weight") != std::string_view::npos;
-  if (to.ends_with(".bias") || kept_base ||
-      std::any_of(config.modules_to_save.begin(), config.modules_to_save.end(), ends))
+  if (to.ends_with(".bias") || kept_base || is_vocabulary(to) ||
+      std::any_of(config.modules_to_save.begin(), config.modules_to_save.end(),
+                  [&](const std::string& name) { return is_saved(to, name); }))
     return {{}, false, false, false, to};
   fail_missing(
       "{}: tensor \"{}\" is no LoRA matrix, of no module in modules_to_save and no bias: nothing else is built in "
@@ -84,7 +159,8 @@ void say_unmatched(const AdapterConfig& config, const std::vector<Adapter::Modul
                    const std::string& source) {
   const auto said = [&](const std::string& pattern, const std::string& key, auto takes_effect) {
     if (std::none_of(modules.begin(), modules.end(), takes_effect))
-      log::warn("{}: {} has \"{}\", which matches no module of this adapter: it changes nothing", source, pattern, key);
+      warn_once(fmt::format("{}: {} has \"{}\", which matches no module of this adapter: it changes nothing", source,
+                            pattern, key));
   };
   for (const auto& [key, value] : config.rank_pattern) {
     AdapterConfig alone;
@@ -192,7 +268,9 @@ Adapter Adapter::open(const std::string& folder, const Family* base) {
                fs::exists(folder + "/adapter_model.bin", ec)
                    ? ": adapter_model.bin is a pickle, which can run code: convert it"
                    : "");
-  a.config_ = parse_adapter_config(parse_ordered_json(read_file(config), config), config);
+  const OrderedJson written = parse_ordered_json(read_file(config), config);
+  a.config_ = parse_adapter_config(written, config);
+  say_unknown(written, config);
   a.file_ = Safetensors::open(weights);
 
   std::map<std::string, Module> modules;
@@ -216,6 +294,13 @@ Adapter Adapter::open(const std::string& folder, const Family* base) {
     slot = t;
   }
   if (modules.empty() && a.replaced_.empty()) fail_input("{}: holds no LoRA matrices", weights);
+  for (const std::string& name : a.config_.modules_to_save) {
+    // PEFT names both heads of every task that classifies, of which a model has one.
+    if (name == "classifier" || name == "score") continue;
+    if (std::none_of(a.replaced_.begin(), a.replaced_.end(), [&](const auto& t) { return is_saved(t.first, name); }))
+      fail_input("{}: modules_to_save names \"{}\", and {} has no tensor of it: the file is incomplete", config, name,
+                 weights);
+  }
   std::vector<std::string> stacks;
   a.unstack(modules, &stacks, base && base->turned_experts);
   for (auto& [name, m] : modules) {
@@ -279,6 +364,11 @@ std::string Adapter::beyond_layers() const {
 }
 
 void Adapter::read(const TensorInfo& t, DType to, void* out) const {
+  const auto give = [&](const void* values, DType type, size_t count) {
+    if (!all_finite(values, type, count))
+      fail_input("{}/adapter_model.safetensors: \"{}\" holds NaN or infinity: the adapter is broken", folder_, t.name);
+    convert(values, type, out, to, count);
+  };
   if (const auto at = slices_.find(t.name); at != slices_.end()) {
     const Slice& s = at->second;
     const TensorInfo& stack = file_.at(s.stack);
@@ -296,12 +386,12 @@ void Adapter::read(const TensorInfo& t, DType to, void* out) const {
         std::memcpy(to_bytes + static_cast<size_t>(i) * width, all.data() + static_cast<size_t>(from) * width, width);
       }
     }
-    return convert(mine.data(), stack.type, out, to, n);
+    return give(mine.data(), stack.type, n);
   }
   const auto bytes = file_.bytes(t);
   std::vector<uint64_t> aligned((bytes.size() + 7) / 8);  // the file need not align its tensors
   std::memcpy(aligned.data(), bytes.data(), bytes.size());
-  convert(aligned.data(), t.type, out, to, static_cast<size_t>(t.count()));
+  give(aligned.data(), t.type, static_cast<size_t>(t.count()));
 }
 
 bool holds_transposed(const ModelConfig& c, std::string_view module) {
