@@ -112,7 +112,7 @@ std::vector<Rollout> read_rollouts(const std::string& path, const std::string& n
   for (int64_t n = 1; std::getline(file, line); ++n) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     const std::string where = fmt::format("{}:{}", name, n);
-    const Json row = Json::parse(line, nullptr, false);
+    const Json row = parse_json(line, where);
     if (!row.is_object()) fail_input("{}: is no JSON object", where);
     Rollout r;
     r.prompt = read_ids(row, "prompt_ids", limits.vocab, where);

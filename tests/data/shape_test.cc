@@ -286,12 +286,23 @@ TEST(Shape, FlatTextsAreTheParsers) {
     EXPECT_HAS(error_of([&] { read_example(row(bad), l); }), "d.jsonl:3") << bad;
 }
 
+TEST(Shape, LabelsOfAnswersAreTruthsOrNumbers) {
+  for (const auto& [label, mark] : {std::pair("true", 1), {"false", -1}, {"1", 1}, {"0", -1}, {"1.0", 1}, {"0.0", -1}})
+    EXPECT_EQ(read(row(fmt::format(R"({{"prompt":"a","completion":"b","label":{}}})", label))).mark, mark) << label;
+  for (const char* label : {"0.5", "2", "\"1\"", "18446744073709551616"})
+    EXPECT_HAS(error_of([&] { read(row(fmt::format(R"({{"prompt":"a","completion":"b","label":{}}})", label))); }),
+               "a good answer");
+}
+
 TEST(Shape, TokenRowsAreTakenAsTheyAre) {
   const Example e = read(row(R"({"input_ids":[1,2,3],"labels":[-100,7,3]})"));
   EXPECT_EQ(e.ids, (std::vector<int32_t>{1, 2, 3}));
   EXPECT_EQ(e.labels, (std::vector<int32_t>{-100, 7, 3}));
   EXPECT_HAS(error_of([] { read(row(R"({"input_ids":[1],"labels":[1,2]})")); }), "1 input_ids, 2 labels");
   EXPECT_HAS(error_of([] { read(row(R"({"input_ids":[-1],"labels":[1]})")); }), "\"input_ids\"[0] is -1");
+  EXPECT_EQ(read(row(R"({"input_ids":[-0,2],"labels":[-0,2]})")).ids, (std::vector<int32_t>{0, 2}));
+  EXPECT_HAS(error_of([] { read(row(R"({"input_ids":[18446744073709551616],"labels":[1]})")); }),
+             "is 18446744073709551616, a token");
   EXPECT_HAS(error_of([] { read(row(R"({"input_ids":[1.5],"labels":[1]})")); }), "1.5");
   EXPECT_HAS(error_of([] { read(row(R"({"input_ids":[99999999999],"labels":[1]})")); }), "99999999999");
   EXPECT_HAS(error_of([] { read(row(R"({"input_ids":[1],"labels":["a"]})")); }), "or -100");

@@ -218,7 +218,7 @@ TEST(GrpoRuns, RolloutsThatCannotBeUsedAreNamed) {
        "one number for each of the 1 ids"},
       {R"({"prompt_ids":[3],"completions":[{"ids":[4],"reward":1,"old_logprobs":[0.5]},{"ids":[4],"reward":1},{"ids":[4],"reward":1}]})",
        "a log-probability is at most 0"},
-      {"nonsense", "is no JSON object"},
+      {"nonsense", "not valid JSON"},
   };
   for (const auto& [row, message] : bad) {
     cli::Folder f("grpo_bad");

@@ -104,18 +104,29 @@ TEST(Choices, ThatHoldNoRightAnswerScoreNothing) {
                                                           OrderedJson::array({5, "z"}), OrderedJson::object()}) {
     OrderedJson c = base();
     c["task"] = fmt::format("t{}", n++);
-    c["doc_to_target"] = "gold";
+    c["doc_to_target"] = "right";
     c["metric_list"] = OrderedJson::array();
     for (const char* m : {"acc", "acc_norm", "f1", "mcc", "brier_score", "exact_match"})
       c["metric_list"].push_back({{"metric", m}});
     const Task t(c, {kData});
     testing::internal::CaptureStderr();
-    const auto got = t.score({{"question", "?"}, {"gold", gold}}, {{-1.0, false}, {-2.0, false}}, {});
+    const auto got = t.score({{"question", "?"}, {"right", gold}}, {{-1.0, false}, {-2.0, false}}, {});
     EXPECT_NE(testing::internal::GetCapturedStderr().find("is none of its 2 choices"), std::string::npos) << gold;
     ASSERT_EQ(got.size(), 6u) << gold;
     for (const size_t i : {0u, 1u, 5u}) EXPECT_EQ(got[i].second, 0) << gold << " " << got[i].first;
     EXPECT_LT(got[2].second[0].get<int64_t>(), 0) << gold;
   }
+}
+
+// Tables that lack some answers hold the others as 1.0.
+TEST(Choices, WholeFloatsAreIndexes) {
+  OrderedJson c = base();
+  c["doc_to_target"] = "right";
+  c["metric_list"] = {{{"metric", "acc"}}};
+  const Task t(c, {kData});
+  for (const auto& [gold, acc] :
+       {std::pair<OrderedJson, int>{1.0, 1}, {0.0, 0}, {1, 1}, {OrderedJson::array({1.0}), 1}})
+    EXPECT_EQ(t.score({{"question", "?"}, {"right", gold}}, {{-3.0, false}, {-2.0, false}}, {})[0].second, acc) << gold;
 }
 
 TEST(Aggregations, OfPairsSayWhatTheyWant) {

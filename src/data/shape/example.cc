@@ -117,9 +117,8 @@ std::vector<int32_t> read_numbers(const RowView& row, const char* column, bool n
   std::vector<int32_t> out;
   out.reserve(v.size());
   for (const OrderedJson& x : v) {
-    const bool fits = x.is_number_integer() && (negative_ok || x.is_number_unsigned()) &&
-                      x.get<double>() <= std::numeric_limits<int32_t>::max() &&
-                      (x.get<double>() >= 0 || x == kNoTarget);
+    const bool fits = x.is_number_integer() && x.get<double>() <= std::numeric_limits<int32_t>::max() &&
+                      (x.get<double>() >= 0 || (negative_ok && x == kNoTarget));
     if (!fits)
       fail_input("{}: \"{}\"[{}] is {}, a token id{} is needed", row.where(), column, out.size(), json_text(x),
                  negative_ok ? " or -100" : "");

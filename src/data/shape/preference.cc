@@ -96,7 +96,7 @@ Example read_chat_pair(const RowView& row, const OrderedJson& chosen, const Orde
 int32_t read_label(const RowView& row) {
   const OrderedJson& v = row.need("label");
   if (v.is_boolean()) return v.get<bool>() ? 1 : -1;
-  if (v.is_number_integer() && (v == 0 || v == 1)) return v == 1 ? 1 : -1;
+  if (v.is_number() && (v == 0 || v == 1)) return v == 1 ? 1 : -1;  // tables hold 1.0 where some are missing
   row.wrong_type("label", v, "true (a good answer) or false");
 }
 

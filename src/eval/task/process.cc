@@ -3,6 +3,7 @@
 #include <cmath>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "base/error.h"
@@ -39,6 +40,14 @@ void say_no_gold(const std::string& task, const OrderedJson& gold, size_t choice
         task, json_text(gold).substr(0, 60), choices);
 }
 
+// An index as a document gives it: tables that lack some hold the others as 1.0.
+std::optional<int64_t> index(const OrderedJson& v) {
+  if (v.is_number_integer()) return v.get<int64_t>();
+  if (!v.is_number_float() || v.get<double>() != std::floor(v.get<double>()) || std::abs(v.get<double>()) > 1e9)
+    return std::nullopt;
+  return static_cast<int64_t>(v.get<double>());
+}
+
 // C(n, k) of the unbiased pass@k estimate: 1 − Π (1 − k / i) for i in (n − c, n].
 double pass_at(int64_t n, int64_t correct, int64_t k) {
   if (n - correct < k) return 1;
@@ -71,7 +80,7 @@ DocMetrics Task::score_choices(const OrderedJson& doc, const std::vector<Ordered
   std::vector<int64_t> right;
   auto index_of = [&](const OrderedJson& g) -> int64_t {
     if (g.is_boolean()) return g.get<bool>() ? 1 : 0;
-    if (g.is_number_integer()) return g.get<int64_t>() < static_cast<int64_t>(n) ? g.get<int64_t>() : -100;
+    if (const auto i = index(g)) return *i < static_cast<int64_t>(n) ? *i : -100;
     if (g.is_string()) {
       const auto it = std::find(choices.begin(), choices.end(), g.get<std::string>());
       return it == choices.end() ? -100 : it - choices.begin();
@@ -122,7 +131,7 @@ DocMetrics Task::score_text(const OrderedJson& doc, const OrderedJson& result, c
   OrderedJson gold = target(doc);
   if (choice_.set()) {
     const std::vector<std::string> choices = choices_of(doc, choice_);
-    int64_t i = gold.is_number_integer() ? gold.get<int64_t>() : INT64_MIN;
+    int64_t i = index(gold).value_or(INT64_MIN);
     if (i < 0 && i != INT64_MIN) i += static_cast<int64_t>(choices.size());  // as Python counts
     if (i < 0 || i >= static_cast<int64_t>(choices.size()))
       fail(fmt::format("doc_to_target gives {}, which is none of the {} choices", json_text(gold), choices.size()));
