@@ -115,6 +115,7 @@ void run(Options o) {
   if (o.follow_stdin) stop_when_stdin_ends();
   std::unique_ptr<Till> till;
   set_threads(o.threads);
+  std::string context_key = o.context > 0 ? "--max-model-len" : "";  // where it was asked for
   if (!o.config.empty()) {
     const config::Recipe r = config::load_recipe(o.config);
     const config::Serve s = r.serve.value_or(config::Serve{});
@@ -127,6 +128,7 @@ void run(Options o) {
       o.upstream = *s.upstream;
     }
     till = open_till(r, o);
+    if (o.context == 0 && r.is_given("serve.max_model_len")) context_key = "serve.max_model_len";
     if (o.context == 0) o.context = s.max_model_len;
     if (o.host.empty()) o.host = s.host;
     if (o.reasoning.empty())
@@ -203,6 +205,9 @@ void run(Options o) {
   const bool alone = adapters.size() == 1 && !formats::Adapter::open(adapters[0].second).beyond_layers().empty();
   infer::Model model(path, alone ? adapters[0].second : "", compute_type(o.dtype, path, o.device), o.context,
                      ops_on(o.device), infer::Weights::kAsStored);
+  if (!context_key.empty() && o.context > model.positions())
+    log::warn("{} {}: the model has places for {} tokens, and so many are served", context_key, o.context,
+              model.positions());
   serve::ServedModel served;
   if (alone) {
     served.names.emplace_back(adapters[0].first, -1);

@@ -145,6 +145,10 @@ bool is_list(const Field& f, const YamlNode& n, const std::string& path, Reader&
 
 void read_value(std::vector<std::string>* out, const Field& f, const YamlNode& n, const std::string& path,
                 Reader& reader) {
+  if (n.kind == YamlNode::Kind::kScalar && std::find(f.choices.begin(), f.choices.end(), n.text) != f.choices.end()) {
+    *out = {n.text};
+    return;
+  }
   if (!is_list(f, n, path, reader)) return;
   Field item;
   item.non_empty = true;

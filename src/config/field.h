@@ -79,7 +79,7 @@ struct Field {
   bool later = false;  // not of the first release: left out of the canonical form at its default, so that hashes stay
   Range range;
   std::vector<int64_t> allowed;      // of an int, where a range does not say it
-  std::vector<std::string> choices;  // spellings, '+' in front of ours
+  std::vector<std::string> choices;  // spellings, '+' in front of ours; of a list of text, words in its place
   std::string default_note;          // where the default comes from; "" = default_value is the default
   Json default_value;
   std::shared_ptr<const Section> section;                                        // kSection, kSectionList
@@ -322,6 +322,12 @@ class FieldRef {
       f.choices.clear();
       for (T e : v) f.choices.emplace_back(text_of(e));
     });
+  }
+  // A word that a file may write in place of a list; the list then holds it alone.
+  FieldRef& or_word(const char* word)
+    requires std::same_as<T, std::vector<std::string>>
+  {
+    return set([=](Field& f) { f.choices = {word}; });
   }
   // A note in the place of the default, e.g. "the task's own number".
   FieldRef& default_is(std::string note) {

@@ -11,6 +11,7 @@
 #include "config/recipe_file.h"
 #include "config/rules.h"
 #include "config/this_machine.h"
+#include "config/unread.h"
 #include "config/yaml.h"
 
 namespace mxt::config {
@@ -161,6 +162,7 @@ std::vector<std::string> hints(const Recipe& r) {
                                   {"data.include_evolutions", source == S::kMindxDreams}})
     if (!read && r.is_given(key))
       out.push_back(fmt::format("{}: not read, for data.source is {}", key, text_of(source)));
+  for (std::string& line : unread_fields(r)) out.push_back(std::move(line));
   if (!device_computes(r.hardware, r.model.torch_dtype))
     out.push_back(fmt::format("model.torch_dtype: {} is not this hardware's: weights are held in train.precision",
                               text_of(r.model.torch_dtype)));

@@ -58,7 +58,7 @@ std::string type_text(const Field& f) {
     case Shape::kChoice:
       return choices_text(f);
     case Shape::kList:
-      return "list of text";
+      return "list of text" + (f.choices.empty() ? "" : fmt::format(", or `{}`", f.choices.front()));
     case Shape::kChoiceList:
       return "list of " + choices_text(f);
     case Shape::kPair:

@@ -227,6 +227,21 @@ void check_tools(const Method& m, Rules& rules) {
                  "is for train.method.tools, of which there are none: remove it");
 }
 
+// A module trains whole or gets an adapter: PEFT wraps it once, and reads a file of both as another model.
+void check_whole_modules(const Method& m, Rules& rules) {
+  if (!m.lora) return;
+  const auto ends = [](std::string_view name, std::string_view end) {
+    return name == end || (name.ends_with(end) && name[name.size() - end.size() - 1] == '.');
+  };
+  const std::string at =
+      m.kind == MethodKind::kLora || m.kind == MethodKind::kQLora ? "train.method." : "train.method.lora.";
+  for (const std::string& whole : m.lora->modules_to_save)
+    for (const std::string& adapted : m.lora->target_modules)
+      rules.refuse(ends(whole, adapted) || ends(adapted, whole), {at + "modules_to_save", at + "target_modules"},
+                   "names {}, and target_modules names {}: a module trains whole or gets an adapter, keep one", whole,
+                   adapted);
+}
+
 void check_train(const Recipe& r, Rules& rules) {
   const Train& t = r.train;
   const Method& m = t.method;
@@ -238,6 +253,10 @@ void check_train(const Recipe& r, Rules& rules) {
   rules.refuse(m.lora && m.lora->init_lora_weights == LoraInit::kPissa && m.lora->init_adapter,
                {"train.method.init_lora_weights", "train.method.init_adapter"},
                "and init_adapter both say what the adapter begins as: keep one");
+  check_whole_modules(m, rules);
+  rules.refuse(rules.given("train.method.max_new_tokens") && rules.given("train.method.max_completion_length"),
+               {"train.method.max_completion_length", "train.method.max_new_tokens"},
+               "is another name of max_new_tokens, and both are given: keep one");
   rules.refuse(m.loss != PreferenceLoss::kSimpo && rules.given("train.method.simpo_gamma"),
                {"train.method.simpo_gamma", "train.method.loss"}, "is only for `loss: simpo`: remove one of the two");
   rules.refuse(m.is_rl() && m.reward == Reward::kModel && !m.reward_model, {"train.method.reward_model"},

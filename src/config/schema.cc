@@ -54,6 +54,7 @@ OrderedJson value_schema(const Field& f, const std::string& path) {
       j["type"] = "array";
       j["items"] = {{"type", "string"}, {"pattern", "\\S"}};
       if (f.non_empty) j["minItems"] = 1;
+      if (!f.choices.empty()) j = {{"oneOf", {std::move(j), {{"enum", f.choices}}}}};
       break;
     case Shape::kChoiceList:
       j["type"] = "array";

@@ -68,7 +68,8 @@ void require_supported(const config::Recipe& r) {
     fail_missing("train.fsdp and hardware.nodes: this build trains in one process");
   if (m.lora && r.train.base_precision != r.train.precision && r.train.base_precision != config::Precision::kBFloat16 &&
       r.train.base_precision != config::Precision::kFloat32 && r.train.base_precision != config::Precision::kFp8E4M3)
-    fail_missing("train.base_precision {}: this build has bfloat16, float32 and fp8_e4m3",
+    fail_missing("{} {}: this build has bfloat16, float32 and fp8_e4m3",
+                 r.is_given("train.base_precision") ? "train.base_precision" : "model.torch_dtype",
                  text_of(r.train.base_precision));
 }
 
@@ -346,9 +347,17 @@ int64_t rows_for_host(const Setup& s) {
   return rows;
 }
 
+// `all-linear` is the modules that it stands for.
+config::Recipe with_modules(config::Recipe recipe, const formats::ModelConfig& model) {
+  if (auto& lora = recipe.train.method.lora; lora && lora->target_modules == std::vector<std::string>{"all-linear"})
+    lora->target_modules = models::lora_modules(model);
+  return recipe;
+}
+
 // Everything that follows from the recipe, once the model is known.
-void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* plan) {
-  s->recipe = recipe;
+void fill(Setup* s, const config::Recipe& asked, const kernels::KernelPlan* plan) {
+  s->recipe = with_modules(asked, s->model);
+  const config::Recipe& recipe = s->recipe;
   s->type = recipe.train.precision == config::Precision::kFloat32 ? DType::kF32 : DType::kBF16;
   s->seq_len = recipe.data.seq_len;
   s->rows_per_step = recipe.train.batch.per_device * recipe.train.batch.grad_accum;
@@ -380,8 +389,6 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
     s->options.head = m->head();
     s->options.logit_scale = m->logit_scale();
     s->options.entropy = m->wants_entropy();
-    // As TRL: a policy is compared with itself, without noise.
-    if (method.is_preference()) s->lora.dropout = 0;
   }
 
   s->backend = backend_of(recipe);
@@ -463,7 +470,10 @@ namespace {
 
 // PEFT holds gate and up of stacked experts in one matrix: an adapter of one of them alone it cannot read.
 void say_half_experts(const config::Recipe& recipe, const formats::ModelConfig& model) {
-  if (!recipe.train.method.lora || model.num_experts == 0) return;
+  if (!recipe.train.method.lora) return;
+  if (recipe.train.method.lora->stack_experts && model.num_experts == 0)
+    log::warn("{}: stack_experts: not read, for the model has no experts: remove it", recipe.source);
+  if (model.num_experts == 0) return;
   const auto& targets = recipe.train.method.lora->target_modules;
   const auto names = [&](const char* module) {
     return std::find(targets.begin(), targets.end(), module) != targets.end();
@@ -534,7 +544,8 @@ formats::AdapterConfig adapter_config(const config::Recipe& recipe) {
   a.revision = recipe.model.revision.value_or("");
   a.r = lora.r;
   a.lora_alpha = static_cast<double>(lora.alpha);
-  a.lora_dropout = lora.dropout;
+  // As TRL: what a preference compares is said without noise.
+  a.lora_dropout = recipe.train.method.is_preference() ? 0 : lora.dropout;
   a.use_rslora = lora.use_rslora;
   a.use_dora = lora.use_dora;
   a.bias = std::string(config::text_of(lora.bias));

@@ -352,6 +352,39 @@ TEST(Lines, StagesThatAreOffAndHints) {
       (std::vector<std::string>{"data.path: not read, for data.source is synth"}));
 }
 
+// A field that is accepted has its effect, or a line says that it has none.
+TEST(Lines, FieldsThatNothingReads) {
+  const auto said = [](const std::string& rest) {
+    std::vector<std::string> keys;
+    for (const std::string& line : hints(minimal_with("hardware: {}\n" + rest))) {
+      EXPECT_NE(line.find(": not read, for "), std::string::npos) << line;
+      EXPECT_TRUE(line.ends_with(": remove it")) << line;
+      keys.push_back(line.substr(0, line.find(':')));
+    }
+    return keys;
+  };
+  using Keys = std::vector<std::string>;
+  const auto train = [&](const std::string& t) { return said("train: {" + t + "}\n"); };
+  EXPECT_EQ(train("optimizer: {name: adafactor, betas: [0.5, 0.6]}"), Keys{"train.optimizer.betas"});
+  EXPECT_EQ(
+      train("method: {kind: full}, optimizer: {name: muon, betas: [0.5, 0.6], eps: 0.1, weight_decay: 0.3, lr: 1}"),
+      (Keys{"train.optimizer.betas", "train.optimizer.eps", "train.optimizer.weight_decay"}));
+  EXPECT_EQ(train("method: {kind: full}, optimizer: {name: muon, weight_decay: 0.3, muon: {variant: torch}}"), Keys{});
+  EXPECT_EQ(train("method: {kind: lora}, optimizer: {name: muon, lr: 0.1}"), Keys{"train.optimizer.lr"});
+  EXPECT_EQ(train("schedule: {type: constant, min_lr_ratio: 0.5}"), Keys{"train.schedule.min_lr_ratio"});
+  EXPECT_EQ(train("schedule: {type: linear, min_lr_ratio: 0.5}"), Keys{});
+  EXPECT_EQ(train("precision: float32, base_precision: bfloat16"), Keys{"train.base_precision"});
+  EXPECT_EQ(train("base_precision: bfloat16"), Keys{});
+  EXPECT_EQ(train("method: {kind: dpo, lora: {dropout: 0.1}}"), Keys{"train.method.lora.dropout"});
+  EXPECT_EQ(train("method: {kind: grpo, lora: {dropout: 0.1}}"), Keys{});
+  EXPECT_EQ(train("rollouts: {path: x.jsonl}, method: {kind: grpo, reward: exact, top_p: 0.5, share_prompts: false, "
+                  "max_new_tokens: 9}"),
+            (Keys{"train.method.reward", "train.method.top_p", "train.method.max_new_tokens"}));
+  EXPECT_EQ(said("quantize: {scheme: mxfp4, ptpc: false}\n"), Keys{"quantize.ptpc"});
+  EXPECT_EQ(said("eval: {regression: {threshold_pct: -5}}\n"), Keys{"eval.regression.threshold_pct"});
+  EXPECT_EQ(said("eval: {harness: {tasks: []}, regression: {baseline: x}}\n"), Keys{"eval.regression.baseline"});
+}
+
 TEST(Documents, SchemaHasEverySectionAndForbidsOthers) {
   const OrderedJson s = schema();
   EXPECT_EQ(s["properties"].size(), 12u);

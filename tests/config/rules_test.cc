@@ -176,6 +176,25 @@ TEST(Train, WhatAnOptimizerOrAScheduleDoesNotHaveIsRefused) {
   expect_refused("train: {schedule: {warmup_steps: -1}}\n", "train.schedule.warmup_steps", "-1");
 }
 
+TEST(Train, AModuleTrainsWholeOrGetsAnAdapter) {
+  const auto with = [](const char* method) { return std::string("train: {method: ") + method + "}\n"; };
+  for (const char* both : {"{kind: lora, target_modules: [lm_head, q_proj], modules_to_save: [lm_head]}",
+                           "{kind: lora, target_modules: [model.embed_tokens], modules_to_save: [embed_tokens]}",
+                           "{kind: qlora, target_modules: [proj], modules_to_save: [model.layers.0.proj]}"})
+    expect_refused(with(both), "train.method.modules_to_save", "trains whole or gets an adapter");
+  expect_refused(with("{kind: dpo, lora: {target_modules: [lm_head], modules_to_save: [lm_head]}}"),
+                 "train.method.lora.modules_to_save", "keep one");
+  EXPECT_EQ(lines_with(with("{kind: lora, target_modules: [q_proj], modules_to_save: [lm_head]}")), "");
+  EXPECT_EQ(minimal_with(with("{kind: lora, target_modules: all-linear}")).train.method.lora->target_modules,
+            std::vector<std::string>{"all-linear"});
+  expect_refused(with("{kind: lora, target_modules: q_proj}"), "train.method.target_modules", "write a list");
+}
+
+TEST(Train, AnotherNameOfAFieldIsNoSecondValue) {
+  expect_refused("train: {method: {kind: grpo, max_new_tokens: 8, max_completion_length: 9}}\n",
+                 "train.method.max_completion_length", "keep one");
+}
+
 TEST(Train, ToolsOfRollouts) {
   const auto tools = [](const char* list, const char* more = "") {
     return fmt::format("train: {{method: {{kind: grpo, tools: [{}]{}}}}}\n", list, more);

@@ -140,7 +140,9 @@ Section declare(const Lora*) {
   d.field("alpha", &Lora::alpha, "Scaling is alpha/r.").range(1, 1024);
   d.field("dropout", &Lora::dropout, "Dropout before A.").range(0, 1);
   d.field("target_modules", &Lora::target_modules,
-          "Linear layers that get an adapter, by the end of their name; also lm_head and embed_tokens.")
+          "Linear layers that get an adapter, by the end of their name; also lm_head and embed_tokens. all-linear: "
+          "every linear layer but the head.")
+      .or_word("all-linear")
       .non_empty();
   d.field("lora_plus", &Lora::lora_plus, "LoRA+: B's learning rate as a multiple of A's.").above(0).later();
   d.field("use_rslora", &Lora::use_rslora, "Scaling is alpha/sqrt(r).").plus();
