@@ -114,9 +114,11 @@ FLAGS += [("metaspace", "PreTrainedTokenizerFast", {"add_prefix_space": p}) for 
 FLAGS += [("bert", c, f) for c in ("BertTokenizer", "PreTrainedTokenizerFast") for f in ({"do_lower_case": True}, {"do_lower_case": False}, {"do_lower_case": False, "strip_accents": True, "tokenize_chinese_chars": False})]
 
 
+STRIPS = [{"type": "NFKC"}, {"type": "Replace", "pattern": {"Regex": "\\s+$"}, "content": ""}]
 # Of LLaMA's classes, which make the pipeline anew, and of families that are loaded as their file says.
 LLAMA = [(of, c, f, None) for of in ("llama2", "metaspace") for c in ("LlamaTokenizer", "LlamaTokenizerFast") for f in ({}, {"legacy": True}, {"legacy": False}, {"add_prefix_space": True, "legacy": True}, {"add_prefix_space": False})]
 LLAMA += [("llama2", c, f, None) for c in ("CodeLlamaTokenizer", "GemmaTokenizerFast", "PreTrainedTokenizerFast") for f in ({}, {"add_prefix_space": False})]
+LLAMA += [("strips", c, {}, None) for c in ("LlamaTokenizer", "GemmaTokenizer", "PreTrainedTokenizerFast")]
 LLAMA += [("llama2", "LlamaTokenizer", {"legacy": v}, m) for v in (True, False) for m in ("llama", "mistral", "phi3", "gemma2")]
 
 
@@ -126,16 +128,19 @@ def llama_classes():
     for name, kind, config, model_type in LLAMA:
         with tempfile.TemporaryDirectory() as d:
             folder = pathlib.Path(d)
-            (folder / "tokenizer.json").write_text(json.dumps(json.loads((OUT / f"{name}.json").read_text())["tokenizer"]))
-            config = {"tokenizer_class": kind, "unk_token": "<unk>", **({"bos_token": "<s>", "eos_token": "</s>"} if name == "llama2" else {}), **config}
+            tokenizer = json.loads((OUT / f"{name if name != 'strips' else 'llama2'}.json").read_text())["tokenizer"]
+            if name == "strips":  # llama2 with steps of its own
+                tokenizer["normalizer"]["normalizers"][:0] = STRIPS
+            (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+            config = {"tokenizer_class": kind, "unk_token": "<unk>", **({"bos_token": "<s>", "eos_token": "</s>"} if name != "metaspace" else {}), **config}
             (folder / "tokenizer_config.json").write_text(json.dumps(config))
             if model_type:
                 (folder / "config.json").write_text(json.dumps({"model_type": model_type}))
             t = AutoTokenizer.from_pretrained(d)
             texts = ["", " ", "Hello, world!", "a\n b", "</s>bar", "foo</s>bar", "foo </s> bar<s>", "<s>", "  two", "Привет 🙂", "end with space "]
-            texts = [x for x in texts if name == "llama2" or "s>" not in x]  # the classes give their own <s> and </s> new ids
+            texts = [x for x in texts if name != "metaspace" or "s>" not in x]  # the classes give their own <s> and </s> new ids
             ids = [t.encode(x, add_special_tokens=False) for x in texts]
-            yield {"of": name, "config": config, **({"model_type": model_type} if model_type else {}), "cases": [{"text": x, "ids": i, "decoded": t.decode(i, clean_up_tokenization_spaces=False)} for x, i in zip(texts, ids)]}
+            yield {"of": name if name != "strips" else "llama2", **({"first": STRIPS} if name == "strips" else {}), "config": config, **({"model_type": model_type} if model_type else {}), "cases": [{"text": x, "ids": i, "decoded": t.decode(i, clean_up_tokenization_spaces=False)} for x, i in zip(texts, ids)]}
 
 
 def class_flags():

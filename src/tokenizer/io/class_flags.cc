@@ -40,23 +40,9 @@ bool is_loaded_as_it_is(std::string_view model_type) {
   return std::find(kFamilies.begin(), kFamilies.end(), model_type) != kFamilies.end();
 }
 
-// Whether all that is done to a text is LLaMA's: spaces become marks, and one may be put before it.
-bool is_llama(const Json& pre, const Json& normalizer, const ModelSpec& model) {
-  const auto step = [](const Json& n) {
-    const std::string type = n.value("type", "");
-    return type == "Prepend" || (type == "Replace" && n.value("content", "") == "\u2581" &&
-                                 n.value("pattern", Json()) == Json{{"String", " "}});
-  };
-  const Json steps = normalizer.is_null()                         ? Json::array()
-                     : normalizer.value("type", "") == "Sequence" ? normalizer["normalizers"]
-                                                                  : Json::array({normalizer});
-  return model.kind == ModelSpec::Kind::kBpe && std::all_of(steps.begin(), steps.end(), step) &&
-         (pre.is_null() || pre.value("type", "") == "Metaspace");
-}
-
-// transformers' classes keep a file's vocabulary and make the rest anew (transformers 5: tokenization_llama.py,
-// tokenization_code_llama.py, tokenization_gemma.py): the mark stands before a text, not after each control token in
-// it, but for LlamaTokenizer's `legacy`; Gemma has none.
+// transformers' classes keep a file's vocabulary and make the rest anew, whatever it says (transformers 5:
+// tokenization_llama.py, tokenization_code_llama.py, tokenization_gemma.py): the mark stands before a text, not after
+// each control token in it, but for LlamaTokenizer's `legacy`; Gemma has none.
 void make_llama(const std::string& kind, const Json& config, Spec& spec) {
   const bool gemma = kind.starts_with("Gemma"), prefix = !gemma && flag(config, "add_prefix_space").value_or(true);
   const bool always = kind.starts_with("Llama") && flag(config, "legacy").value_or(false);
@@ -81,25 +67,6 @@ void make_llama(const std::string& kind, const Json& config, Spec& spec) {
   if (kind.starts_with("Llama")) spec.model.unk_token = "";
 }
 
-// The mark of a file that does more than LLaMA's: a Metaspace, or a normalizer that puts it there.
-void set_llama_prefix(bool prefix, Json& pre, Json& normalizer) {
-  each(pre, "Metaspace", [&](Json& m) {
-    const std::string scheme = m.value("prepend_scheme", m.value("add_prefix_space", true) ? "always" : "never");
-    if (prefix != (scheme == "never")) return;
-    m["prepend_scheme"] = prefix ? "first" : "never";
-    m.erase("add_prefix_space");
-  });
-  if (prefix || !has(normalizer, "Prepend")) return;
-  if (normalizer.value("type", "") == "Prepend") {
-    normalizer = nullptr;
-    return;
-  }
-  Json rest = Json::array();
-  for (const Json& step : normalizer["normalizers"])
-    if (step.value("type", "") != "Prepend") rest.push_back(step);
-  normalizer["normalizers"] = std::move(rest);
-}
-
 }  // namespace
 
 void apply_class_flags(const Json& config, std::string_view model_type, Spec& spec) {
@@ -110,14 +77,14 @@ void apply_class_flags(const Json& config, std::string_view model_type, Spec& sp
   if (kind.empty() || kind == "PreTrainedTokenizer" || kind == "TokenizersBackend") return;
   Json pre = parse_json(spec.pre_tokenizer, spec.source), normalizer = parse_json(spec.normalizer, spec.source);
   const bool llama = kind.starts_with("Llama") || kind.starts_with("CodeLlama") || kind.starts_with("Gemma");
-  if (llama && is_loaded_as_it_is(model_type)) return;
-  if (llama && is_llama(pre, normalizer, spec.model)) return make_llama(kind, config, spec);
-  if (const auto prefix = flag(config, "add_prefix_space")) {
-    if (llama)
-      set_llama_prefix(*prefix, pre, normalizer);
-    else
-      each(pre, "ByteLevel", [&](Json& b) { b["add_prefix_space"] = *prefix; });
+  if (llama) {
+    // A file of byte-level BPE is not LLaMA's, whatever class it names.
+    if (!is_loaded_as_it_is(model_type) && spec.model.kind == ModelSpec::Kind::kBpe && !has(pre, "ByteLevel"))
+      make_llama(kind, config, spec);
+    return;
   }
+  if (const auto prefix = flag(config, "add_prefix_space"))
+    each(pre, "ByteLevel", [&](Json& b) { b["add_prefix_space"] = *prefix; });
   if (kind.starts_with("Bert") || kind.starts_with("DistilBert") || kind.starts_with("Electra") ||
       kind.starts_with("MobileBert"))
     each(normalizer, "BertNormalizer", [&](Json& n) {
