@@ -39,7 +39,8 @@ void say_unused(const config::Data& d) {
   const auto kind = kind_of(*d.path);
   const std::string list = kind ? rows_name({*d.path, *kind}) : "", split = known_split(list);
   if (!split.empty() && list != d.split && split != known_split(d.split))
-    fail_input("{}: holds the rows of split \"{}\", and data.split is \"{}\"", *d.path, list, d.split);
+    fail_input("{}: its rows are those of \"{}\", and data.split is \"{}\": write each split to a file of its own",
+               *d.path, list, d.split);
   if (split.empty() && d.split != "train")
     log::warn("data.split \"{}\": {} is one file, and all of it is read", d.split, *d.path);
 }

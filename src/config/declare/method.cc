@@ -138,7 +138,7 @@ Section declare(const Lora*) {
   Declaration<Lora> d("A low-rank adapter.");
   d.field("r", &Lora::r, "Rank.").range(1, 512);
   d.field("alpha", &Lora::alpha, "Scaling is alpha/r.").range(1, 1024);
-  d.field("dropout", &Lora::dropout, "Dropout before A.").range(0, 1);
+  d.field("dropout", &Lora::dropout, "Dropout before A; dpo, orpo, kto and reward train with 0.").range(0, 1);
   d.field("target_modules", &Lora::target_modules,
           "Linear layers that get an adapter, by the end of their name; also lm_head and embed_tokens. all-linear: "
           "every linear layer but the head.")
