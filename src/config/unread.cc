@@ -20,12 +20,25 @@ std::vector<Unread> optimizer_fields(const Train& t) {
       muon && t.method.lora && t.method.lora->modules_to_save.empty() && t.method.lora->bias == LoraBias::kNone;
   const std::string nanochat = "name muon, variant nanochat, has its own of every group",
                     adapter = "name muon trains an adapter's matrices by muon.lr alone";
-  return {{"train.optimizer.betas", adafactor, "name adafactor has none"},
-          {"train.optimizer.betas", groups, nanochat},
-          {"train.optimizer.eps", groups, nanochat},
-          {"train.optimizer.weight_decay", groups, nanochat + " and muon.weight_decay for the rest"},
-          {"train.optimizer.lr", matrices, adapter},
-          {"train.schedule.min_lr_ratio", t.schedule.type == ScheduleType::kConstant, "type constant never falls"}};
+  return {
+      {"train.optimizer.betas", adafactor, "name adafactor has none"},
+      {"train.optimizer.betas", groups, nanochat},
+      {"train.optimizer.eps", groups, nanochat},
+      {"train.optimizer.weight_decay", groups, nanochat + " and muon.weight_decay for the rest"},
+      {"train.optimizer.lr", matrices, adapter},
+      {"train.schedule.min_lr_ratio", t.schedule.type == ScheduleType::kConstant, "type constant never falls"},
+      {"train.schedule.epochs", t.schedule.max_steps.has_value(), "max_steps says how long it trains"},
+      {"train.schedule.warmup_ratio", t.schedule.warmup_steps.has_value(), "warmup_steps says how long it warms up"}};
+}
+
+// What this program decides whatever is asked; other trainers, which `export` writes for, read some of it.
+std::vector<Unread> own_fields(const Recipe& r) {
+  const Method& m = r.train.method;
+  return {{"train.gradient_checkpointing", !r.train.gradient_checkpointing && r.train.backend == Backend::kNative,
+           "the plan decides what is computed twice"},
+          {"data.streaming", !r.data.streaming, "rows are read as they come"},
+          {"autotune.budget_seconds", !r.autotune.enabled, "autotune.enabled is false"},
+          {"train.method.use_bias_correction_kl", m.is_group() && m.kl_coef == 0, "kl_coef is 0"}};
 }
 
 // A policy is compared with itself, without noise (TRL: disable_dropout).
@@ -79,8 +92,8 @@ std::vector<Unread> eval_fields(const Recipe& r) {
 
 std::vector<std::string> unread_fields(const Recipe& r) {
   std::vector<std::string> out;
-  for (const auto& fields : {optimizer_fields(r.train), adapter_fields(r.train.method), precision_fields(r),
-                             rollout_fields(r), filter_fields(r), eval_fields(r)})
+  for (const auto& fields : {optimizer_fields(r.train), own_fields(r), adapter_fields(r.train.method),
+                             precision_fields(r), rollout_fields(r), filter_fields(r), eval_fields(r)})
     for (const Unread& u : fields)
       if (u.unread && r.is_given(u.key)) out.push_back(fmt::format("{}: not read, for {}: remove it", u.key, u.why));
   return out;

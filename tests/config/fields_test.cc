@@ -380,6 +380,11 @@ TEST(Lines, FieldsThatNothingReads) {
   EXPECT_EQ(train("rollouts: {path: x.jsonl}, method: {kind: grpo, reward: exact, top_p: 0.5, share_prompts: false, "
                   "max_new_tokens: 9}"),
             (Keys{"train.method.reward", "train.method.top_p", "train.method.max_new_tokens"}));
+  EXPECT_EQ(train("schedule: {max_steps: 5, epochs: 2, warmup_steps: 1, warmup_ratio: 0.5}"),
+            (Keys{"train.schedule.epochs", "train.schedule.warmup_ratio"}));
+  EXPECT_EQ(train("gradient_checkpointing: false"), Keys{"train.gradient_checkpointing"});
+  EXPECT_EQ(train("gradient_checkpointing: true"), Keys{});
+  EXPECT_EQ(said("autotune: {enabled: false, budget_seconds: 20}\n"), Keys{"autotune.budget_seconds"});
   EXPECT_EQ(said("quantize: {scheme: mxfp4, ptpc: false}\n"), Keys{"quantize.ptpc"});
   EXPECT_EQ(said("eval: {regression: {threshold_pct: -5}}\n"), Keys{"eval.regression.threshold_pct"});
   EXPECT_EQ(said("eval: {harness: {tasks: []}, regression: {baseline: x}}\n"), Keys{"eval.regression.baseline"});
