@@ -28,7 +28,10 @@ void put_model(const Job& job, OrderedJson& y) {
     y["lora_r"] = lora->r;
     y["lora_alpha"] = lora->alpha;
     y["lora_dropout"] = lora->dropout;
-    y["lora_target_modules"] = lora->target_modules;
+    if (is_all_linear(*lora))
+      y["lora_target_linear"] = true;
+    else
+      y["lora_target_modules"] = lora->target_modules;
     for (const char* fused : {"lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel"}) y[fused] = false;
     if (lora->use_rslora) y["peft_use_rslora"] = true;
     if (lora->lora_plus != 1) y["loraplus_lr_ratio"] = lora->lora_plus;

@@ -49,6 +49,12 @@ const Part kParts[] = {
 
 }  // namespace
 
+bool is_all_linear(const config::Lora& lora) { return lora.target_modules == std::vector<std::string>{"all-linear"}; }
+
+std::vector<std::string> linear_modules(const config::Lora& lora) {
+  return is_all_linear(lora) ? config::Lora().target_modules : lora.target_modules;
+}
+
 void cannot(const Job& job, std::string_view title, std::string_view key, const std::string& what) {
   fail_missing("{}: {}: {} cannot {}: train it here (mindxtrain run), or change the recipe", job.recipe.source, key,
                title, what);

@@ -10,6 +10,11 @@
 
 namespace mxt::exporting {
 
+// Whether every linear layer but the head gets an adapter, and the names of those of a usual block, for trainers that
+// have no word for it.
+bool is_all_linear(const config::Lora& lora);
+std::vector<std::string> linear_modules(const config::Lora& lora);
+
 // kMissing: "RECIPE: KEY: TITLE cannot WHAT".
 [[noreturn]] void cannot(const Job& job, std::string_view title, std::string_view key, const std::string& what);
 

@@ -93,7 +93,7 @@ void put_adapter(const Job& job, OrderedJson& y) {
   y["lora_rank"] = lora->r;
   y["lora_alpha"] = lora->alpha;
   y["lora_dropout"] = lora->dropout;
-  y["lora_target"] = targets;
+  y["lora_target"] = is_all_linear(*lora) ? "all" : targets;
   y["use_rslora"] = lora->use_rslora;
   if (lora->lora_plus != 1) y["loraplus_lr_ratio"] = lora->lora_plus;
   if (lora->init_adapter) y["adapter_name_or_path"] = *lora->init_adapter;

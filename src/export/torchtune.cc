@@ -47,7 +47,7 @@ void put_lora(const Job& job, OrderedJson& m) {
   const config::Lora& lora = *job.recipe.train.method.lora;
   OrderedJson attention = OrderedJson::array();
   int mlp = 0;
-  for (const std::string& t : lora.target_modules) {
+  for (const std::string& t : linear_modules(lora)) {
     const bool gate = t == "gate_proj" || t == "up_proj" || t == "down_proj";
     mlp += gate;
     if (!gate) attention.push_back(t == "o_proj" ? "output_proj" : t);

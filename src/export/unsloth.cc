@@ -65,7 +65,7 @@ Settings unsloth_settings(const Job& job) {
   s.yaml["training"] = training;
   if (const auto& lora = t.method.lora) {
     std::string modules;
-    for (const auto& m : lora->target_modules) modules += (modules.empty() ? "" : ",") + m;
+    for (const auto& m : linear_modules(*lora)) modules += (modules.empty() ? "" : ",") + m;
     s.yaml["lora"] = {{"lora_r", lora->r},         {"lora_alpha", lora->alpha},      {"lora_dropout", lora->dropout},
                       {"target_modules", modules}, {"use_rslora", lora->use_rslora}, {"use_loftq", false},
                       {"use_dora", false}};

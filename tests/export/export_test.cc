@@ -105,6 +105,16 @@ TEST(Export, AdaptersOfOtherKinds) {
   expect_golden("ranks", "axolotl", job_of(ranks, fresh("ranks")));
 }
 
+TEST(Export, EveryLinearLayerIsSaidAsEachTrainerSaysIt) {
+  const config::Recipe r = recipe(kToolCalls, "{kind: lora, r: 8, target_modules: all-linear}", kSteps);
+  const Job job = job_of(r, fresh("all_linear"));
+  for (const auto& [target, words] : {std::pair("axolotl", "lora_target_linear: true\n"),
+                                      {"trl", "lora_target_modules: [all-linear]\n"},
+                                      {"llama_factory", "lora_target: all\n"},
+                                      {"unsloth", "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj"}})
+    EXPECT_NE(settings(target, job).find(words), std::string::npos) << settings(target, job);
+}
+
 TEST(Export, PairsAndLabels) {
   const config::Recipe dpo = recipe(kPairs, "{kind: dpo, beta: 0.2, lora: {r: 8, alpha: 16}}", kSteps);
   const Job job = job_of(dpo, fresh("dpo"));
