@@ -188,6 +188,7 @@ std::string jobs_key(const Settings& s, const SampleEncoder& coder) {
     for (const SourceFile& f : source->files) {
       std::error_code ec;
       sizes.push_back({name_of(f.kind), fs::file_size(f.path, ec)});
+      if (f.kind == FileKind::kJson) sizes.back().push_back(f.split);
     }
   }
   j["sources"] = std::move(sizes);

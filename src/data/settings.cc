@@ -37,11 +37,7 @@ void say_unused(const config::Data& d) {
   std::error_code ec;
   if (d.source != DataSource::kLocal || !d.path || !fs::is_regular_file(*d.path, ec)) return;
   const auto kind = kind_of(*d.path);
-  const std::string list = kind ? rows_name({*d.path, *kind}) : "", split = known_split(list);
-  if (!split.empty() && list != d.split && split != known_split(d.split))
-    fail_input("{}: its rows are those of \"{}\", and data.split is \"{}\": write each split to a file of its own",
-               *d.path, list, d.split);
-  if (split.empty() && d.split != "train")
+  if (d.split != "train" && (!kind || known_split(rows_name({*d.path, *kind, d.split})).empty()))
     log::warn("data.split \"{}\": {} is one file, and all of it is read", d.split, *d.path);
 }
 
@@ -251,7 +247,11 @@ std::unique_ptr<RecordReader> RowStream::open() const {
 std::string RowStream::text() const { return file ? source->files[*file].path : source->text(); }
 
 std::string RowStream::identity() const {
-  if (file) return fmt::format("{} {}", name_of(source->files[*file].kind), source->digest(*file).blake3);
+  if (file) {
+    const SourceFile& f = source->files[*file];
+    const bool chosen = f.kind == FileKind::kJson && f.split != "train";
+    return fmt::format("{} {}{}", name_of(f.kind), source->digest(*file).blake3, chosen ? " " + f.split : "");
+  }
   OrderedJson j = source->describe();
   for (OrderedJson& f : j) f.erase("path");
   return OrderedJson{{"source", std::move(j)}, {"sql", source->sql}, {"rows", source->max_rows}}.dump();
@@ -306,6 +306,7 @@ OrderedJson RowSource::describe() const {
     const FileDigests& d = digest(i);
     j.push_back(OrderedJson{
         {"path", files[i].path}, {"kind", name_of(files[i].kind)}, {"bytes", d.bytes}, {"blake3", d.blake3}});
+    if (files[i].kind == FileKind::kJson && files[i].split != "train") j.back()["split"] = files[i].split;
   }
   return j;
 }

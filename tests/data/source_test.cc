@@ -266,15 +266,14 @@ TEST_F(SourceTest, AnObjectAroundTheRowsIsOpened) {
   EXPECT_EQ(rows(R"({"data":[{"a":1},{"b":[2]}]})"), R"({"a":1}|{"b":[2]}|)");
   EXPECT_EQ(rows("{ \"version\": \"1\", \"rows\" : [ {\"a\":1} ] , \"x\": [{\"y\":\"]}\"}] }\n"), R"({"a":1}|)");
   EXPECT_EQ(rows(R"({"examples":[]})"), "");
-  EXPECT_EQ(rows(R"({"test":[{"a":1}],"ids":[1,[{"b":2}]],"of":{"train":[{"a":3}]},"n":5,"s":"x,y"})"), R"({"a":1}|)");
-  for (const auto& [first, second] : {std::pair("train", "test"), {"data", "train"}, {"rows", "dev"}})
+  EXPECT_EQ(rows(R"({"train":[{"a":1}],"ids":[1,[{"b":2}]],"of":{"train":[{"a":3}]},"n":5,"s":"x,y\"}"})"),
+            R"({"a":1}|)");
+  for (const auto& [first, second] :
+       {std::pair("train", "training"), {"data", "train"}, {"rows", "dev"}, {"test", "data"}})
     EXPECT_HAS(error_of([&, a = first, b = second] {
                  rows(fmt::format(R"({{"name":"n","{}":[{{"a":1}}],"m":{{}}, "{}" : [ {{"a":2}}]}})", a, b));
                }),
                fmt::format("w.json:1: holds rows as \"{}\" and as \"{}\": write them to two files", first, second));
-  for (const char* name : {"data", "train", "dev"})
-    EXPECT_EQ(rows_name({write("n.json", fmt::format(R"({{"{}":[{{"a":1}}]}})", name)), FileKind::kJson}), name);
-  EXPECT_EQ(rows_name({write("n.json", R"([{"train":[{"a":1}]}])"), FileKind::kJson}), "");
   // One row, whatever its columns are called.
   for (const char* one : {R"({"data":[1,2],"text":"x"})", R"({"text":"x","data":[{"a":1}]})",
                           R"({"messages":[{"role":"user"}]})", R"({"version":"1"})", R"({"data":"x"})", "{}"})
@@ -284,6 +283,31 @@ TEST_F(SourceTest, AnObjectAroundTheRowsIsOpened) {
   for (const char* open : {R"({"data":[{"a":1}],"n":5)", R"({"data":[{"a":1}],)", R"({"data":[{"a":1}],"n":[1])"})
     EXPECT_HAS(error_of([&] { rows(open); }), "is not closed") << open;
   EXPECT_HAS(error_of([&] { rows(R"({"data":[{"a":1}]} 7)"); }), "after the end");
+}
+
+TEST_F(SourceTest, OfAnObjectOfSplitsTheWantedOneIsRead) {
+  const std::string file = write("s.json", R"({"version":"1","train":[{"a":1},{"a":"]}"}],"n":{"x":[1]},
+      "test" : [{"a":2}],"other":[],"dev":[{"a":3}]})");
+  const auto rows = [&](const std::string& path, const std::string& split) {
+    std::string all;
+    for (const SourceFile& f : find_source_files(path, split)) {
+      const auto reader = open_records(f);
+      for (Record r; reader->next(&r);) all += r.text + "|";
+    }
+    return all;
+  };
+  EXPECT_EQ(rows(file, "train"), R"({"a":1}|{"a":"]}"}|)");
+  EXPECT_EQ(rows(file, "test"), R"({"a":2}|)");
+  EXPECT_EQ(rows(file, "validation"), R"({"a":3}|)");
+  EXPECT_EQ(rows_name({file, FileKind::kJson, "validation"}), "dev");
+  EXPECT_EQ(rows_name({file, FileKind::kJson}), "train");
+  EXPECT_HAS(error_of([&] { rows(file, "train_sft"); }),
+             "s.json: has no list of split \"train_sft\" (it has: train, test, dev)");
+  const std::string one = write("one.json", R"({"train_sft":[{"a":1}],"test":[{"a":2}]})");
+  EXPECT_EQ(rows(one, "train_sft"), R"({"a":1}|)");
+  EXPECT_EQ(rows(write("data.json", R"({"data":[{"a":1}]})"), "test"), R"({"a":1}|)");
+  EXPECT_HAS(error_of([&] { rows(write("cut.json", R"({"train":[{"a":1}],"test":[{"a":)"), "test"); }), "truncated");
+  EXPECT_HAS(error_of([&] { rows(write("cut.json", R"({"test":[{"a":1}],"train":[{"a":)"), "test"); }), "truncated");
 }
 
 TEST_F(SourceTest, AGitLfsPointerIsCalledOne) {

@@ -152,7 +152,7 @@ std::vector<SourceFile> in_folder(const std::string& folder, const std::string& 
     pictures += names_picture(name);
     if (const auto kind = kind_of(name)) {
       if (name.substr(name.rfind('/') + 1).starts_with("README")) continue;
-      all.push_back({(fs::path(folder) / name).string(), *kind});
+      all.push_back({(fs::path(folder) / name).string(), *kind, wanted});
       check_file_name(all.back().path);
       names.push_back(name);
     }
@@ -200,7 +200,7 @@ std::vector<SourceFile> find_source_files(const std::string& path, const std::st
   for (const std::string& p : find_named_files(path)) {
     const auto kind = kind_of(p);
     if (!kind) fail_input("{}: unknown ending; the data files that can be read: {}", p, kKinds);
-    files.push_back({p, *kind});
+    files.push_back({p, *kind, split});
   }
   return files;
 }

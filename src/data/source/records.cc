@@ -1,11 +1,16 @@
 #include "data/source/records.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <initializer_list>
+#include <mutex>
+#include <set>
 #include <span>
 #include <unordered_set>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "data/source/splits.h"
 #include "data/source/table.h"
@@ -56,10 +61,11 @@ class JsonLines : public Reader {
 
 // Finds the ends of values by counting brackets outside strings; whether they are valid is for the parser. The file is
 // an array of rows, rows one after the other, or an object around such an array: {"version": "1", "data": [{…}, …]}.
-// One that holds two is refused: rows would be left out without a word.
+// Of an object of splits the wanted one is read; one that holds rows under two other names is refused, since some would
+// be left out without a word.
 class JsonRows : public Reader {
  public:
-  using Reader::Reader;
+  JsonRows(const SourceFile& file, const SourceLimits& limits) : Reader(file, limits), split_(file.split) {}
   const std::string& name() const { return name_; }
   bool next(Record* out) override {
     skip_space();
@@ -113,38 +119,40 @@ class JsonRows : public Reader {
   }
   // The members behind the rows, and the object's end.
   void pass_members() {
-    std::string passed;
     int c;
     while ((c = in_.get()) == ',') {
-      skip_space();
       const uint64_t line = in_.line();
       std::string key;
-      if (in_.peek() == '"') {
-        in_.get();
-        take_string(&key, line);
-        key.pop_back();
-      }
-      skip_space();
+      take_key(&key);
       if (in_.peek() == ':') in_.get();
       skip_space();
       const bool list = in_.peek() == '[';
-      passed.clear();
-      if (list) {
-        in_.get();
-        skip_space();
-        if (in_.peek() == '{' && names_rows(key))
-          fail_input(
-              "{}:{}: holds rows as \"{}\" and as \"{}\": write them to two files (train.json and test.json in one "
-              "folder, of which data.split chooses one)",
-              *path_, line, name_, key);
-      }
-      if (list || in_.peek() == '{' || in_.peek() == '"')
-        take_value(&passed, line, list ? 1 : 0);
-      else
-        while (in_.peek() != ',' && in_.peek() != '}' && in_.peek() != Input::kEnd) in_.get();
+      if (list) in_.get();
+      skip_space();
+      const bool rows = list && in_.peek() == '{' && names_rows(key);
+      if (rows && is_other_split(key) && is_split(name_))
+        others_.push_back(key);
+      else if (rows)
+        refuse_two(line, name_, key);
+      pass_value(list ? 1 : 0);
       skip_space();
     }
     if (c != '}') fail_input("{}:{}: the object around the rows is not closed", *path_, in_.line());
+    say_others();
+  }
+  [[noreturn]] void refuse_two(uint64_t line, const std::string& a, const std::string& b) const {
+    fail_input(
+        "{}:{}: holds rows as \"{}\" and as \"{}\": write them to two files (train.json and test.json in one folder, "
+        "of "
+        "which data.split chooses one)",
+        *path_, line, a, b);
+  }
+  void say_others() const {
+    static std::mutex mutex;
+    static std::set<std::string> said;
+    const std::lock_guard lock(mutex);
+    if (!others_.empty() && said.insert(*path_ + "\n" + name_).second)
+      log::info("{}: the list \"{}\" is read, and not {}", *path_, name_, fmt::join(others_, ", "));
   }
   // Reads the beginning of an object. True where the rows' array stands in it, and its first row or its end is next;
   // else the whole object is in `out`: a row.
@@ -168,22 +176,43 @@ class JsonRows : public Reader {
       if (in_.peek() == '[' && names_rows(key)) {
         out->push_back(static_cast<char>(in_.get()));
         space();
-        if (in_.peek() == '{' || in_.peek() == ']') return name_ = key, out->clear(), true;
+        if (in_.peek() == '{' || in_.peek() == ']') {
+          out->clear();
+          if (!others_.empty() && !is_split(key)) refuse_two(in_.line(), others_[0], key);
+          if (!is_other_split(key)) return name_ = key, true;
+          others_.push_back(key);
+          pass_value(1);
+          skip_space();
+          continue;
+        }
         take_value(out, line, 2);
         return false;
+      }
+      if (!others_.empty()) {
+        pass_value(0);
+        skip_space();
+        continue;
       }
       if (!one_of(kNotes, key) || in_.peek() != '"') break;
       out->push_back(static_cast<char>(in_.get()));
       take_string(out, line);
       space();
     } while (in_.peek() == ',');
+    if (!others_.empty())
+      fail_input("{}: has no list of split \"{}\" (it has: {}): set data.split, or name another file", *path_, split_,
+                 fmt::join(others_, ", "));
     take_value(out, line, 1);
     return false;
   }
   static bool one_of(std::span<const std::string_view> names, std::string_view name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   }
-  static bool names_rows(std::string_view name) { return one_of(kRowNames, name) || !known_split(name).empty(); }
+  bool is_split(std::string_view name) const { return name == split_ || !known_split(name).empty(); }
+  bool names_rows(std::string_view name) const { return one_of(kRowNames, name) || is_split(name); }
+  bool is_other_split(std::string_view name) const {
+    if (one_of(kRowNames, name) || name == split_) return false;
+    return known_split(name) != known_split(split_);
+  }
   // What such files call their rows, but for splits, and what may stand before them.
   static constexpr std::string_view kRowNames[] = {"data", "rows", "examples"};
   static constexpr std::string_view kNotes[] = {"version", "name", "description", "license"};
@@ -202,6 +231,34 @@ class JsonRows : public Reader {
       if (c == '}' || c == ']' || c == '"' || n == Input::kEnd || n == ',' || n == ']' || is_space(n)) return;
     }
   }
+  void take_key(std::string* out) {
+    skip_space();
+    const uint64_t line = in_.line();
+    if (in_.peek() != '"') return;
+    in_.get();
+    take_string(out, line);
+    out->pop_back();
+    skip_space();
+  }
+  // Over a value, from within `depth` brackets.
+  void pass_value(int depth) {
+    const uint64_t line = in_.line();
+    bool text = false;
+    for (;;) {
+      const int n = in_.peek();
+      if (depth == 0 && !text && (n == ',' || n == '}' || n == ']')) return;
+      const int c = in_.get();
+      if (c == Input::kEnd) fail_input("{}:{}: a value is not closed; the file is truncated", *path_, line);
+      if (text) {
+        if (c == '\\') in_.get();
+        text = c != '"';
+      } else {
+        text = c == '"';
+        depth += c == '{' || c == '[';
+        depth -= c == '}' || c == ']';
+      }
+    }
+  }
   void take_string(std::string* out, uint64_t line) {
     for (;;) {
       int c = in_.get();
@@ -213,7 +270,8 @@ class JsonRows : public Reader {
     }
   }
   bool started_ = false, array_ = false, wrapped_ = false, done_ = false;
-  std::string name_;  // of the rows' list, where one stands in an object
+  std::string split_, name_;         // the wanted one; of the rows' list, where one stands in an object
+  std::vector<std::string> others_;  // lists of other splits
 };
 
 class Csv : public Reader {

@@ -20,6 +20,7 @@ const char* name_of(FileKind kind);
 struct SourceFile {
   std::string path;
   FileKind kind;
+  std::string split = "train";  // of a JSON file that holds several: {"train": [{…}, …], "test": [{…}, …]}
 };
 
 // The files of a local source, sorted by byte value: a file, a folder (all files of known kinds below it; where names
