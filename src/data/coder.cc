@@ -70,7 +70,8 @@ class RealEncoder : public SampleEncoder {
     in.now = kTemplateTime;
     in.trained_from = trained_from;
     tokenizer::RenderedChat r = p_.chat_template->render(in);
-    return {std::move(r.text), std::move(r.assistant), std::move(r.plain), std::move(r.calls), notes_of(r, messages)};
+    return {std::move(r.text), std::move(r.assistant), std::move(r.plain), std::move(r.calls),
+            notes_of(r, messages, true)};
   }
   RenderedChat render_whole(const OrderedJson& messages, const OrderedJson* tools) const override {
     MXT_ASSERT(p_.chat_template);
@@ -79,7 +80,7 @@ class RealEncoder : public SampleEncoder {
     in.tools = tools;
     in.now = kTemplateTime;
     tokenizer::RenderedChat r = p_.chat_template->render_prompt(in);
-    return {std::move(r.text), {}, std::move(r.plain), {}, notes_of(r, messages)};
+    return {std::move(r.text), {}, std::move(r.plain), {}, notes_of(r, messages, true)};
   }
   RenderedChat render_prompt(const OrderedJson& messages, const OrderedJson* tools) const override {
     MXT_ASSERT(p_.chat_template);
@@ -89,7 +90,7 @@ class RealEncoder : public SampleEncoder {
     in.now = kTemplateTime;
     in.add_generation_prompt = true;
     tokenizer::RenderedChat r = p_.chat_template->render_prompt(in);
-    return {std::move(r.text), {}, std::move(r.plain)};
+    return {std::move(r.text), {}, std::move(r.plain), {}, notes_of(r, messages, false)};
   }
   const PictureRules* pictures() const override { return p_.pictures ? &*p_.pictures : nullptr; }
   std::string digest() const override {
@@ -106,10 +107,11 @@ class RealEncoder : public SampleEncoder {
   }
 
  private:
-  std::vector<RenderedChat::Note> notes_of(const tokenizer::RenderedChat& r, const OrderedJson& messages) const {
+  std::vector<RenderedChat::Note> notes_of(const tokenizer::RenderedChat& r, const OrderedJson& messages,
+                                           bool trained) const {
     std::vector<RenderedChat::Note> notes;
     for (const size_t i : r.left_out) {
-      if (messages[i].value("role", "") == "assistant" && !messages[i].contains("tool_calls"))
+      if (trained && messages[i].value("role", "") == "assistant" && !messages[i].contains("tool_calls"))
         fail_input(
             "{}: the template leaves out the content of messages[{}] (role \"assistant\"): an empty answer would be "
             "trained; use a model whose template takes it",
@@ -119,6 +121,11 @@ class RealEncoder : public SampleEncoder {
     for (const auto& [member, i] : r.unread)
       notes.push_back({"member " + member, fmt::format("the template does not read \"{}\" of {}: it is not used",
                                                        member, name_of(messages, i))});
+    if (trained && !r.left_out_thoughts.empty())
+      notes.push_back({"reasoning",
+                       fmt::format("the template leaves out the reasoning of {}: the turn is trained without it; end a "
+                                   "row with each answer that reasons, or mark the turns before \"loss\": false",
+                                   name_of(messages, r.left_out_thoughts[0]))});
     if (!r.not_taken.empty())
       notes.push_back({"training", fmt::format("{} asks to be trained on, but only what the assistant says is",
                                                name_of(messages, r.not_taken[0]))});

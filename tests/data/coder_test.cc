@@ -133,6 +133,8 @@ TEST(SampleEncoder, MembersThatNoTemplateReadsAreNamed) {
   };
   EXPECT_EQ(notes("", ""), "");
   EXPECT_EQ(notes(R"(,"name":"eve")", ""), "");
+  EXPECT_EQ(notes(R"(,"role_name":"eve")", ""),
+            "the template does not read \"role_name\" of messages[0] (role \"user\"): it is not used|");
   EXPECT_EQ(notes("", R"(,"score":3)"),
             "the template does not read \"score\" of messages[1] (role \"assistant\"): it is not used|");
   EXPECT_EQ(notes("", R"(,"reasoning_content":"hm")"),

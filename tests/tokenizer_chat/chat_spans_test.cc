@@ -232,5 +232,89 @@ TEST(Refusal, CarriesTheTemplatesReasonAndLine) {
   }
 }
 
+// Names of unread members, with their messages, and messages whose reasoning is left out.
+std::string unread(const ChatTemplate& t, const std::string& messages, const std::string& tools = "null") {
+  const RenderedChat c = render(t, {messages, tools});
+  std::string all;
+  for (const auto& [name, i] : c.unread) all += fmt::format("{}@{} ", name, i);
+  for (const size_t i : c.left_out_thoughts) all += fmt::format("thought@{} ", i);
+  return all;
+}
+
+// As Qwen 2.5's: it names the members of functions and tools, and of who speaks the role alone.
+const char* const kCalling =
+    "{% if tools %}{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}{% endif %}{% for m in messages %}"
+    "{{ '<|im_start|>' + m.role + '\n' + m.content }}{% for c in m.tool_calls %}{{ '<tool_call>{\"name\": \"' + "
+    "c.function.name + '\", \"arguments\": ' + (c.function.arguments | tojson) + '}</tool_call>' }}{% endfor %}"
+    "{{ '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+std::shared_ptr<const ChatTemplate> calling() {
+  return ChatTemplate::compile(kCalling, "calling", {{"eos_token", "<|im_end|>"}});
+}
+
+// A template that reads function.name and tool.arguments reads no name of who speaks.
+TEST(UnreadMembers, AreFoundByWhatTheTemplateDoes) {
+  const auto with = [](const char* role, const std::string& member) {
+    return R"({"role":")" + std::string(role) + R"(","content":"x",)" + member + "}";
+  };
+  for (const auto& t : {qwen3(), calling()}) {
+    for (const char* member : {"name", "function", "arguments", "type", "tool_call_id"})
+      EXPECT_EQ(unread(*t, list({with("user", fmt::format("\"{}\":\"bob\"", member)), kAnswer})),
+                fmt::format("{}@0 ", member));
+    EXPECT_EQ(unread(*t, list({kUser, with("assistant", R"("name":"bob")")})), "name@1 ");
+    EXPECT_EQ(unread(*t, list({with("user", R"("name":"")"), kAnswer})), "");
+    // Whose result it is.
+    EXPECT_EQ(
+        unread(*t, list({kUser, kCalls, with("tool", R"("name":"f","tool_call_id":"abcdefghi")"), kAnswer}), kTool),
+        "");
+  }
+  const auto reads = [](const std::string& source) {
+    return ChatTemplate::compile(
+        "{% for m in messages %}{{ m.role }}: " + source +
+            "{{ m.content }}_\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}",
+        "t", {{"eos_token", "_"}});
+  };
+  const auto by_name = [&](const std::string& t, const std::string& member) {
+    return unread(*reads(t), list({with("user", member), kAnswer}));
+  };
+  EXPECT_EQ(by_name("{{ m.name }}", R"("name":"bob")"), "");
+  EXPECT_EQ(by_name("{% if m.name is defined %}!{% endif %}", R"("name":"bob")"), "");
+  EXPECT_EQ(by_name("{% if m.name == 'eve' %}!{% endif %}", R"("name":"bob")"), "name@0 ");  // nothing comes of it
+  EXPECT_EQ(by_name("{% if m.shout %}!{% endif %}", R"("shout":false)"), "");
+  EXPECT_EQ(by_name("{% if m.role == 'assistant' %}{{ m.name }}{% endif %}", R"("name":"bob")"), "name@0 ");
+  EXPECT_EQ(by_name("{{ m | tojson }}", R"("score":3)"), "");
+}
+
+TEST(UnreadMembers, OfCallsToo) {
+  const auto call = [](const std::string& in_call, const std::string& in_function) {
+    return R"({"role":"assistant","content":"","tool_calls":[{"id":"abcdefghi","type":"function","index":0,"function":)"
+           R"({"name":"f","arguments":{"x":1})" +
+           in_function + "}" + in_call + "}]}";
+  };
+  const auto t = calling();
+  EXPECT_EQ(unread(*t, list({kUser, call("", "")}), kTool), "");
+  EXPECT_EQ(unread(*t, list({kUser, call(R"(,"thoughts":"hm")", "")}), kTool), "tool_calls.thoughts@1 ");
+  EXPECT_EQ(unread(*t, list({kUser, call("", R"(,"thoughts":"hm","description":"d")")}), kTool),
+            "tool_calls.function.thoughts@1 tool_calls.function.description@1 ");
+  const auto all = ChatTemplate::compile(
+      "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ m.tool_calls | tojson if m.tool_calls }}_\n{% endfor %}"
+      "{% if add_generation_prompt %}assistant: {% endif %}",
+      "all", {{"eos_token", "_"}});
+  EXPECT_EQ(unread(*all, list({kUser, call(R"(,"thoughts":"hm")", "")})), "");
+}
+
+TEST(LeftOutThoughts, ThoseOfEarlierTurnsThatAreTrained) {
+  const std::string in_text = R"({"role":"assistant","content":"<think>\nhm\n</think>\n\nYo"})";
+  for (const std::string& reasons : {kReasons, in_text}) {
+    EXPECT_EQ(unread(*qwen3(), list({kUser, reasons})), "");
+    EXPECT_EQ(unread(*qwen3(), list({kUser, reasons, kUser, reasons})), "thought@1 ");
+    EXPECT_EQ(unread(*qwen3(), list({kUser, reasons, kUser, reasons, kUser, kAnswer})), "thought@1 thought@3 ");
+    const std::string context = reasons.substr(0, reasons.size() - 1) + R"(,"loss":false})";
+    EXPECT_EQ(unread(*qwen3(), list({kUser, context, kUser, reasons})), "");
+  }
+  // What a template does not know at all is no thought to it.
+  EXPECT_EQ(unread(*calling(), list({kUser, kReasons, kUser, kAnswer})), "reasoning_content@1 ");
+  EXPECT_EQ(unread(*calling(), list({kUser, in_text, kUser, kAnswer})), "");
+}
+
 }  // namespace
 }  // namespace mxt::tokenizer

@@ -80,8 +80,7 @@ Document encode_chat(const Example& e, const SampleEncoder& coder, const EncodeR
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}: {}", where, error.what()));
   }
-  for (const RenderedChat::Note& note : chat.notes)
-    coder.warn_once(note.kind, fmt::format("{}: {}, here and perhaps in other rows", where, note.text));
+  say_notes(chat, coder, where);
   const std::vector<SeenPicture> seen = see_all(e, coder, rules, where);
   if (!seen.empty()) spell_pictures(chat.text, chat.plain, &chat.assistant, *coder.pictures(), seen.size(), where);
   Document d;
@@ -122,6 +121,11 @@ Document take_tokens(const Example& e, const SampleEncoder& coder, const EncodeR
 }
 
 }  // namespace
+
+void say_notes(const RenderedChat& chat, const SampleEncoder& coder, const std::string& where) {
+  for (const RenderedChat::Note& note : chat.notes)
+    coder.warn_once(note.kind, fmt::format("{}: {}, here and perhaps in other rows", where, note.text));
+}
 
 Document encode_example(const Example& e, const SampleEncoder& coder, const EncodeRules& rules,
                         const std::string& where) {

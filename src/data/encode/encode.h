@@ -49,6 +49,9 @@ Document encode_answers(const Example& example, const SampleEncoder& coder, cons
 Document encode_prompt(const Example& example, const SampleEncoder& coder, const EncodeRules& rules,
                        const std::string& where);
 
+// What of the row the rendered chat has nothing of, said once for each kind.
+void say_notes(const RenderedChat& chat, const SampleEncoder& coder, const std::string& where);
+
 // Keeps the first `seq_len` tokens of each sequence; a picture is never cut: it goes with all that follows. Returns how
 // many tokens were cut.
 int64_t cut(Document& document, int64_t seq_len);

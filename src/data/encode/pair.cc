@@ -81,6 +81,7 @@ Document encode_prompt(const Example& e, const SampleEncoder& coder, const Encod
     answer = messages.back()["content"].get<std::string>();
     messages.erase(messages.size() - 1);
     const RenderedChat chat = coder.render_prompt(messages, e.tools.get());
+    say_notes(chat, coder, where);
     d.ids = coder.encode(chat.text, chat.plain, nullptr);
   } else if (e.kind == Example::Kind::kCompletion) {
     answer = e.completion;

@@ -167,6 +167,8 @@ void say_unused(const std::string& model, const std::string& what) {
 void say_unused(const std::string& model, const tokenizer::RenderedChat& r, const OrderedJson& messages) {
   for (const auto& [member, i] : r.unread)
     say_unused(model, fmt::format("does not read \"{}\" of messages: it is not used", member));
+  if (!r.left_out_thoughts.empty())
+    say_unused(model, "leaves out the reasoning of earlier turns of the assistant's: it is not used");
   for (const size_t i : r.left_out) {
     const auto& m = messages[i];
     say_unused(model, fmt::format("leaves out the content of messages of the role {}{}: it is not used",

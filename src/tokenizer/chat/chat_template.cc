@@ -107,6 +107,8 @@ RenderedChat ChatTemplate::render_in_form(const ChatInput& given, bool train) co
   }
   chat.left_out = left_out_contents(run, r);
   chat.unread = unread_members(run, r);
+  chat.left_out_thoughts = left_out_thoughts(run, r);
+  if (train) std::erase_if(chat.left_out_thoughts, [&](size_t i) { return !flags.trained[i]; });
   chat.plain = plain_spans(run, r);
   chat.text = std::move(r.text);
   return chat;

@@ -52,8 +52,10 @@ struct RenderedChat {
   std::vector<Span> plain;       // bytes from the input: control tokens in them are plain text
   std::vector<CallSpan> calls;   // of trained turns with tool calls, all but their content; sorted and disjoint
   std::vector<size_t> left_out;  // messages whose content the text has nothing of
-  // Members of messages that the template does not read, each with the first message that has it.
+  // Members of messages and of their calls that make no difference to the text, each with the first message that has it.
   std::vector<std::pair<std::string, size_t>> unread;
+  // Assistant messages whose reasoning the text has nothing of; of render() those that are trained on.
+  std::vector<size_t> left_out_thoughts;
   std::vector<size_t> not_taken;  // messages that ask to be trained on and are not the assistant's
 };
 

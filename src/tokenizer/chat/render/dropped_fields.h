@@ -13,8 +13,12 @@ void check_dropped_fields(ChatRun& run, const jinja::Rendered& r);
 // the words beside a tool call.
 std::vector<size_t> left_out_contents(ChatRun& run, const jinja::Rendered& r);
 
-// Members of messages that the template neither names nor writes, and that are not part of how messages hang together
-// (roles, calls, their ids): each name once, with the first message that has it.
-std::vector<std::pair<std::string, size_t>> unread_members(const ChatRun& run, const jinja::Rendered& r);
+// Members of messages and of their calls ("tool_calls.function.NAME") that made no difference to the text, and that are
+// not part of how messages hang together (roles, calls, their ids): each name once, with the first message that has it.
+std::vector<std::pair<std::string, size_t>> unread_members(ChatRun& run, const jinja::Rendered& r);
+
+// Assistant messages whose reasoning, a member or between <think> and </think> of the content, made no difference to
+// the text though the template knows reasoning: some leave out that of earlier turns.
+std::vector<size_t> left_out_thoughts(ChatRun& run, const jinja::Rendered& r);
 
 }  // namespace mxt::tokenizer
