@@ -107,6 +107,43 @@ TEST(Hermes, ArgumentsAreAlwaysAnObject) {
   }
 }
 
+// A call ends where its object does; what follows is never lost.
+TEST(Hermes, SeveralCallsInABlockAndMissingTags) {
+  const std::string a = R"({"name": "a", "arguments": {"x": 1}})", b = R"({"name": "b", "arguments": {}})";
+  const Made both{"", "", {"a", "b"}, {R"({"x": 1})", "{}"}};
+  for (const char* between : {"\n", ", ", "\n<tool_call>\n", "</tool_call><tool_call>", "\n<tool_call>",
+                              "}\n<tool_call>\n", "}\n</tool_call>\n<tool_call>"})
+    for (const char* end : {"\n</tool_call>", "", "</tool_call>\n"})
+      expect(kHermes, "<tool_call>\n" + a + between + b + end, both);
+  // Without its last bracket, too.
+  expect(kHermes, R"(<tool_call>{"name": "a", "arguments": {"x": 1}<tool_call>)" + b + "</tool_call>", both);
+  expect(kHermes, R"(<tool_call>{"name": "a", "arguments": {"x": 1}</tool_call>)" + std::string("Done."),
+         {"Done.", "", {"a"}, {R"({"x": 1})"}});
+  expect(kHermes, "<tool_call>" + a + " That is all.\n</tool_call> Bye.",
+         {"That is all.\nBye.", "", {"a"}, {R"({"x": 1})"}});
+  expect(kHermes, "<tool_call>" + a + "\nno more", {"no more", "", {"a"}, {R"({"x": 1})"}});
+  expect(kHermes, "<tool_call>" + a + "\n{\"x\": 2}\n</tool_call>",
+         {"{\"x\": 2}\n</tool_call>", "", {"a"}, {R"({"x": 1})"}});
+  expect(kHermes, "<tool_call>\nno json\n<tool_call>" + a + "</tool_call>",
+         {"<tool_call>\nno json\n", "", {"a"}, {R"({"x": 1})"}});
+}
+// What is given must be taken back: an object has each member once.
+TEST(Hermes, OfMembersWithOneNameTheFirstStays) {
+  for (const auto& [text, arguments] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"a":1,"a":2})", R"({"a":1})"},
+           {R"({"a":1, "b":2, "\u0061":[1,{"c":2}], "c":3})", R"({"a":1, "b":2, "c":3})"},
+           {R"({"a":{"x":1,"x":{"y":"}"}},"a":"2"})", R"({"a":{"x":1}})"},
+           {R"({"l":[{"a":1},{"a":1,"a":1}]})", R"({"l":[{"a":1},{"a":1}]})"}})
+    expect(kHermes, R"(<tool_call>{"name": "f", "arguments": )" + text + "}</tool_call>", {"", "", {"f"}, {arguments}});
+  for (const char* cut : {R"({"a":1,"a)", R"({"a":1,"a":)", R"({"a":1,"a":{"b":[2)", R"({"a":1,"a":"x)"})
+    expect(kHermes, std::string(R"(<tool_call>{"name": "f", "arguments": )") + cut, {"", "", {"f"}, {R"({"a":1})"}});
+}
+TEST(Hermes, ANumberAtTheEndOfTheAnswerIsWhole) {
+  const std::string text = R"(<tool_call>{"name": "f", "arguments": {"a": 12)";
+  expect(kHermes, text, {"", "", {"f"}, {R"({"a": 12})"}});
+  expect(kHermes, text, {"", "", {"f"}, {R"({"a": null})"}}, false);  // more digits might have come
+}
+
 OrderedJson tools() {
   return OrderedJson::parse(
       R"([{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"n":{"type":"integer"},"s":{"type":"string"},"b":{"type":"boolean"}}}}}])");
@@ -124,12 +161,47 @@ TEST(QwenCoder, ParametersByTheirTypes) {
   expect(s, "<tool_call>x", {"<tool_call>x", "", {}, {}});
 }
 
+TEST(QwenCoder, MissingTagsLoseNothing) {
+  const OrderedJson t = tools();
+  const ParserSettings s{.tools = ToolStyle::kQwenCoder, .tool_list = &t};
+  const auto n = [](int i) { return "<parameter=n>\n" + std::to_string(i) + "\n"; };
+  const std::string end = "</parameter>\n", f = "<function=f>\n", close = "</function>\n";
+  const Made two{"", "", {"f", "f"}, {R"({"n": 1})", R"({"n": 2})"}};
+  for (const std::string& between : {close + f, close + "<tool_call>\n" + f, f, "</tool_call>\n<tool_call>\n" + f,
+                                     close + "</tool_call>\n<tool_call>\n" + f, "<tool_call>" + f})
+    expect(s, "<tool_call>\n" + f + n(1) + end + between + n(2) + end + close + "</tool_call>", two);
+  const Made one{"", "", {"f"}, {R"({"n": 1, "s": "x"})"}};
+  const std::string text = "<parameter=s>\nx\n";
+  for (const char* tail :
+       {"</function>\n</tool_call>", "</function>", "</tool_call>", "", "</parameter>\n</tool_call>"})
+    for (const std::string& middle : {end, std::string()})
+      expect(s, "<tool_call>\n" + f + n(1) + middle + text + tail, one);
+  expect(s, "<tool_call>\n" + f + n(1) + "</function>\n</tool_call>\n<tool_call>\n" + f + n(2) + end + close, two);
+  // A value may hold such tags in its lines.
+  expect(s, "<tool_call>\n" + f + "<parameter=s>\na </function> b\n</tool_call>\nc\n" + end + close + "</tool_call>",
+         {"", "", {"f"}, {R"({"s": "a </function> b\n</tool_call>\nc"})"}});
+  expect(s, "<tool_call>\n" + f + "{\"n\": 1}\n" + close + "</tool_call>", {"{\"n\": 1}\n", "", {"f"}, {"{}"}});
+  expect(s, "<tool_call>\n" + f + n(1) + end + close + "So be it.\n</tool_call>\nBye.",
+         {"So be it.\nBye.", "", {"f"}, {R"({"n": 1})"}});
+  // Cut off: a text as far as it came, nothing of what may go on.
+  expect(s, "<tool_call>\n" + f + n(1) + end + "<parameter=s>\nxy", {"", "", {"f"}, {R"({"n": 1, "s": "xy"})"}}, false);
+  expect(s, "<tool_call>\n" + f + "<parameter=n>\n1", {"", "", {"f"}, {"{}"}}, false);
+  expect(s, "<tool_call>\n" + f + "<parameter=z>\n{\"a\":1,\"a\":2}\n" + end + close + "</tool_call>",
+         {"", "", {"f"}, {R"({"z": {"a":1}})"}});
+}
+
 TEST(QwenCoder, TypesAreReadThroughTheSchema) {
   const OrderedJson t = OrderedJson::parse(
       R"([{"type":"function","function":{"name":"f","parameters":{"type":"object","$defs":{"S":{"type":"string"},"A b":{"type":"integer"},"E":{"enum":["1","2"]}},
       "properties":{"maybe":{"anyOf":[{"type":"string"},{"type":"null"}]},"list":{"type":["string","null"]},"ref":{"$ref":"#/$defs/S"},"deep":{"allOf":[{"$ref":"#/$defs/A%20b"}]},
       "null":{"type":"string","nullable":true},"one":{"oneOf":[{"$ref":"#/$defs/E"}]},"const":{"const":"7"},"int":{"anyOf":[{"type":"integer"},{"type":"null"}]},"map":{"type":"object"}}}}}])");
+  const OrderedJson whole = OrderedJson::parse(
+      R"([{"type":"function","function":{"name":"f","parameters":{"$ref":"#/$defs/P","$defs":{"P":{"allOf":[{"properties":{"s":{"type":"string"}}},{"properties":{"n":{"type":"integer"}},"additionalProperties":{"type":"string"}}]}}}}}])");
   const ParserSettings s{.tools = ToolStyle::kQwenCoder, .tool_list = &t};
+  expect({.tools = ToolStyle::kQwenCoder, .tool_list = &whole},
+         "<tool_call>\n<function=f>\n<parameter=s>\n1\n</parameter>\n<parameter=n>\n2\n</parameter>\n<parameter=x>\n"
+         "3\n</parameter>\n</function>\n</tool_call>",
+         {"", "", {"f"}, {R"({"s": "1", "n": 2, "x": "3"})"}});
   auto call = [](const std::string& key, const std::string& value) {
     return "<tool_call>\n<function=f>\n<parameter=" + key + ">\n" + value + "\n</parameter>\n</function>\n</tool_call>";
   };

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "serve/output/object_text.h"
@@ -6,7 +7,8 @@
 namespace mxt::serve {
 namespace {
 
-constexpr std::string_view kOpen = "<tool_call>", kClose = "</tool_call>", kSpace = " \t\r\n";
+constexpr std::string_view kOpen = "<tool_call>", kClose = "</tool_call>", kSpace = " \t\r\n",
+                           kSlips = " \t\r\n,;}])";  // what models write behind a call by mistake
 
 // Walks the text of one JSON object as it comes and finds its top-level members: where the value of a key begins and
 // ends.
@@ -100,43 +102,30 @@ class Hermes final : public OutputParser {
 
   void push(std::string_view text, Deltas& out) override {
     held_ += text;
-    while (true) {
-      if (!inside_) {
-        const size_t open = held_.find(kOpen);
-        if (open == std::string::npos) {
-          // White space before a call is no content: it waits.
-          size_t keep = partial_tag(held_, kOpen);
-          while (keep < held_.size() && kSpace.find(held_[held_.size() - keep - 1]) != std::string_view::npos) ++keep;
-          say(held_.substr(0, held_.size() - keep), out);
-          held_.erase(0, held_.size() - keep);
-          return;
-        }
-        std::string before = held_.substr(0, open);
-        before.erase(before.find_last_not_of(kSpace) + 1);
-        say(before, out);
-        held_.erase(0, open + kOpen.size());
-        inside_ = true;
-        block_.clear();
-        call_ = {};
-      }
-      if (!walk(out)) return;
+    while (step(out)) {
     }
   }
 
-  void finish(Deltas& out, bool) override {
-    if (inside_)
-      end_call(false, out);
-    else
+  void finish(Deltas& out, bool ended) override {
+    if (state_ == State::kCall)
+      end_call(false, ended, out);
+    else if (state_ == State::kText || !kClose.starts_with(held_))
       say(held_, out);
     held_.clear();
   }
+  bool in_call() const override {
+    return state_ == State::kCall && call_.begun && call_.first == '{' && !call_.object.done();
+  }
 
  private:
+  // Outside of a block, in a call of one, behind a call of one.
+  enum class State { kText, kCall, kBehind };
   enum class Taking { kNothing, kName, kArguments };
   // What is known of the call that is being read.
   struct Call {
     Members members;
     Taking taking = Taking::kNothing;
+    std::string opening;          // the tag before it, if any
     std::string name_text, name;  // as written; what it says
     char first = 0;               // of the arguments: '{', '"', or that of something else
     std::string text;             // arguments that are no object
@@ -194,20 +183,109 @@ class Hermes final : public OutputParser {
     if (!call_.certain.empty()) out.push_back({Delta::Kind::kToolArguments, std::move(call_.certain), index_, {}, {}});
     call_.certain.clear();
   }
-  // `closed`: its tag has come; else the answer ended in it.
-  void end_call(bool closed, Deltas& out) {
+  // `closed`: a tag has come; else the answer ended in it, by the model itself where it `ended`.
+  void end_call(bool closed, bool ended, Deltas& out) {
     if (call_.first == 0 && (closed || call_.complete)) {  // a call without arguments
       call_.certain = "{}";
       call_.settled = true;
     } else if (call_.first == '{' && call_.settled && !call_.object.done()) {
-      call_.certain += call_.object.close();
+      call_.certain += call_.object.close(ended);
     }
     tell(out);
     after_call_ |= call_.begun;
-    if (!call_.begun) say(std::string(kOpen) + block_ + (closed ? std::string(kClose) : held_), out);
-    inside_ = false;
+    if (!call_.begun) say(call_.opening + block_ + (closed ? std::string() : held_), out);
   }
-  void step(char c) {
+  void begin_call(std::string opening) {
+    state_ = State::kCall;
+    block_.clear();
+    call_ = {};
+    call_.opening = std::move(opening);
+  }
+  bool is_call() const { return !call_.name.empty() && !call_.no_call && (call_.settled || call_.first == 0); }
+
+  // One step forward; false where more text is wanted.
+  bool step(Deltas& out) {
+    switch (state_) {
+      case State::kText:
+        return read_text_before(out);
+      case State::kCall:
+        return read_call(out);
+      case State::kBehind:
+        return read_behind(out);
+    }
+    return false;
+  }
+  bool read_text_before(Deltas& out) {
+    const size_t open = held_.find(kOpen), close = still_open_ ? held_.find(kClose) : std::string::npos;
+    if (close < open) {
+      say(held_.substr(0, close), out);
+      held_.erase(0, close + kClose.size());
+      still_open_ = false;
+      after_call_ = true;
+      return true;
+    }
+    if (open == std::string::npos) {
+      // White space before a call is no content: it waits.
+      size_t keep = std::max(partial_tag(held_, kOpen), still_open_ ? partial_tag(held_, kClose) : 0);
+      while (keep < held_.size() && kSpace.find(held_[held_.size() - keep - 1]) != std::string_view::npos) ++keep;
+      say(held_.substr(0, held_.size() - keep), out);
+      held_.erase(0, held_.size() - keep);
+      return false;
+    }
+    std::string before = held_.substr(0, open);
+    before.erase(before.find_last_not_of(kSpace) + 1);
+    say(before, out);
+    held_.erase(0, open + kOpen.size());
+    still_open_ = false;
+    begin_call(std::string(kOpen));
+    return true;
+  }
+  bool read_call(Deltas& out) {
+    size_t at = 0;
+    while (at < held_.size() && !call_.complete && !call_.broken) {
+      take_character(held_[at]);
+      if (call_.broken) break;  // it may be the beginning of a tag
+      block_ += held_[at++];
+    }
+    held_.erase(0, at);
+    tell(out);
+    if (!call_.complete && !call_.broken) return false;
+    if (is_call() && (call_.complete || call_.first != 0)) {
+      end_call(true, true, out);
+      state_ = State::kBehind;
+      return true;
+    }
+    // What is no call, or not yet: all up to the next tag.
+    const size_t open = held_.find(kOpen), close = held_.find(kClose);
+    if (open == std::string::npos && close == std::string::npos) {
+      const size_t keep = std::max(partial_tag(held_, kOpen), partial_tag(held_, kClose));
+      block_ += held_.substr(0, held_.size() - keep);
+      held_.erase(0, held_.size() - keep);
+      return false;
+    }
+    const size_t end = close < open ? close + (is_call() ? 0 : kClose.size()) : open;
+    block_ += held_.substr(0, end);
+    held_.erase(0, end);
+    end_call(true, true, out);
+    if (call_.begun) return state_ = State::kBehind, true;
+    state_ = State::kText;
+    return true;
+  }
+  // The end of the block, a further call in it or a block of its own; else what a model says there is content.
+  bool read_behind(Deltas& out) {
+    held_.erase(0, held_.find_first_not_of(kSlips));
+    if (held_.empty()) return false;
+    if (held_[0] == '{') return begin_call(""), true;
+    if (held_.starts_with(kClose)) {
+      held_.erase(0, kClose.size());
+    } else if (!held_.starts_with(kOpen)) {
+      if (kClose.starts_with(held_) || kOpen.starts_with(held_)) return false;
+      still_open_ = true;
+    }
+    state_ = State::kText;
+    return true;
+  }
+  void take_character(char c) {
     using Event = Members::Event;
     const auto e = call_.members.next(c);
     if (e.what == Event::kBroken) call_.broken = true;
@@ -224,33 +302,11 @@ class Hermes final : public OutputParser {
     }
     if (e.what == Event::kObjectEnd) call_.complete = true;
   }
-  // True when the block is over and there may be more text.
-  bool walk(Deltas& out) {
-    size_t at = 0;
-    while (at < held_.size() && !call_.complete && !call_.broken) {
-      block_ += held_[at];
-      step(held_[at++]);
-    }
-    held_.erase(0, at);
-    tell(out);
-    if (!call_.complete && !call_.broken) return false;
-    const size_t close = held_.find(kClose);
-    if (close == std::string::npos) {
-      const size_t keep = partial_tag(held_, kClose);
-      block_ += held_.substr(0, held_.size() - keep);
-      held_.erase(0, held_.size() - keep);
-      return false;
-    }
-    block_ += held_.substr(0, close);
-    held_.erase(0, close + kClose.size());
-    end_call(true, out);
-    return !held_.empty();
-  }
-
   std::string prefix_, held_, block_;
   Call call_;
   int64_t index_ = -1;
-  bool inside_ = false, after_call_ = false;
+  State state_ = State::kText;
+  bool after_call_ = false, still_open_ = false;  // still_open_: a block whose closing tag has not come yet
 };
 
 }  // namespace

@@ -1,6 +1,9 @@
 #include "serve/output/object_text.h"
 
 #include <cctype>
+#include <nlohmann/json.hpp>
+
+#include "base/json.h"
 
 namespace mxt::serve {
 namespace {
@@ -61,13 +64,34 @@ std::string ObjectText::push(char c) {
     before_ = State::kValue;
     state_ = out.empty() ? State::kBroken : State::kAfter;
     held_.clear();
+    if (skips()) out.clear();
     if (broken()) return out;
+    if (open_.size() == skip_) skip_ = 0;
   }
+  std::string more;
+  const bool in_key = state_ == State::kString && key_;
   if (state_ == State::kString)
-    string(c, out);
+    string(c, more);
   else
-    structure(c, out);
+    structure(c, more);
+  if (skips()) {
+    if (state_ == State::kAfter && open_.size() == skip_) skip_ = 0;  // the value's last character
+    key_text_.clear();
+    return out;
+  }
+  if (!in_key) return out + more;
+  key_text_ += more;
+  if (state_ == State::kColon) end_key(out);
   return out;
+}
+
+void ObjectText::end_key(std::string& out) {
+  const auto key = OrderedJson::parse(key_text_.substr(key_text_.find('"')), nullptr, false);
+  if (keys_.back().insert(key.is_string() ? key.get<std::string>() : key_text_).second)
+    out += key_text_;
+  else
+    skip_ = open_.size();
+  key_text_.clear();
 }
 
 void ObjectText::open(char bracket, std::string& out) {
@@ -76,12 +100,14 @@ void ObjectText::open(char bracket, std::string& out) {
     return;
   }
   open_.push_back(bracket);
+  keys_.emplace_back();
   state_ = State::kFirst;
   out += bracket;
 }
 
 void ObjectText::pop(char bracket, std::string& out) {
   open_.pop_back();
+  keys_.pop_back();
   state_ = open_.empty() ? State::kDone : State::kAfter;
   certain_ = true;
   out += bracket;
@@ -115,11 +141,14 @@ void ObjectText::structure(char c, std::string& out) {
       if (closes) return held_.clear(), pop(c, out);
       // A comma is written once something follows that can be written too.
       if (in_object() ? c != '"' : c != '"' && c != '{' && c != '[' && !of_scalar(c)) return fail();
-      out += held_;
+      if (!in_object()) {
+        out += held_;
+        held_.clear();
+        return value(c, out);
+      }
+      key_text_ = held_ + c;
       held_.clear();
-      if (!in_object()) return value(c, out);
       state_ = State::kString, key_ = certain_ = true;
-      out += c;
       return;
     }
     case State::kColon:
@@ -195,21 +224,30 @@ void ObjectText::string(char c, std::string& out) {
   }
 }
 
-std::string ObjectText::close() {
+std::string ObjectText::close(bool ended) {
   std::string out;
+  if (skips()) open_.resize(skip_), before_ = state_ = State::kAfter;
   switch (broken() ? before_ : state_) {
     case State::kStart:
       out = "{}";
       break;
     case State::kString:
       half(out);
-      out += key_ ? "\": null" : "\"";
+      out += '"';
+      if (!key_) break;
+      key_text_ += out;
+      out.clear();
+      end_key(out);
+      if (!skips()) out += ": null";
       break;
     case State::kColon:
       out = ": null";
       break;
-    case State::kValue:
     case State::kScalar:
+      if (ended) out = scalar(held_);
+      if (out.empty()) out = "null";
+      break;
+    case State::kValue:
       out = "null";
       break;
     default:

@@ -27,6 +27,8 @@ class OutputParser {
   virtual void push(std::string_view text, Deltas& out) = 0;
   // `ended`: the model ended the answer itself; else it was cut off.
   virtual void finish(Deltas& out, bool ended) = 0;
+  // Whether what has come ends inside a call, before its arguments are whole.
+  virtual bool in_call() const { return false; }
 };
 
 enum class ReasoningStyle : uint8_t { kNone, kThinkTags };
@@ -47,10 +49,12 @@ std::unique_ptr<OutputParser> make_parser(const ParserSettings& settings);
 //   it and an answer ended without a tag there was no reasoning (a model tuned on plain answers).
 std::unique_ptr<OutputParser> think_parser(bool starts_thinking, std::unique_ptr<OutputParser> content);
 //   Hermes: <tool_call>\n{"name": …, "arguments": {…}}\n</tool_call>. The arguments stream as they are written; a block
-//   that is not such an object is content.
+//   that is not such an object is content. Several objects in one block are several calls, and a call ends where its
+//   object does: the next may begin without </tool_call>.
 std::unique_ptr<OutputParser> hermes_parser(std::string id_prefix);
 //   Qwen-coder: <tool_call>\n<function=NAME>\n<parameter=KEY>\nVALUE\n</parameter>\n</function>\n</tool_call>. A value
-//   is JSON where the tool's schema says that it is no string, and else text.
+//   is JSON where the tool's schema says that it is no string, and else text. Tags that are missing before the next one
+//   are taken for written; what stands between parameters is content.
 std::unique_ptr<OutputParser> qwen_coder_parser(std::string id_prefix, const OrderedJson* tools);
 
 // A token that these parsers read although it is a control token of some models.

@@ -52,6 +52,32 @@ JsonTypes types_of(const OrderedJson& s, const OrderedJson& document, int depth)
   return out == 0 ? kAnyType : out;
 }
 
+// Of a member of objects that `s` allows; 0 where nothing is said of it.
+JsonTypes types_of_member(const OrderedJson& s, const std::string& name, const OrderedJson& document, int depth) {
+  if (!s.is_object() || depth > kMaxDepth) return 0;
+  JsonTypes out = 0;
+  const auto hold = [&](JsonTypes types) {
+    if (types != 0) out = out == 0 ? types : out & types;
+  };
+  const auto list = [&](const char* key) { return s.contains(key) && s[key].is_array() ? &s[key] : nullptr; };
+  if (s.contains("properties") && s["properties"].is_object() && s["properties"].contains(name))
+    hold(types_of(s["properties"][name], document, depth + 1));
+  else if (s.contains("additionalProperties") && s["additionalProperties"].is_object())
+    hold(types_of(s["additionalProperties"], document, depth + 1));
+  if (const OrderedJson* parts = list("allOf"))
+    for (const auto& p : *parts) hold(types_of_member(p, name, document, depth + 1));
+  for (const char* key : {"anyOf", "oneOf"})
+    if (const OrderedJson* choices = list(key)) {
+      JsonTypes any = 0;
+      for (const auto& c : *choices) any |= types_of_member(c, name, document, depth + 1);
+      hold(any);
+    }
+  if (s.contains("$ref") && s["$ref"].is_string())
+    if (const OrderedJson* to = referred(document, s["$ref"].get<std::string>()))
+      hold(types_of_member(*to, name, document, depth + 1));
+  return out;
+}
+
 const OrderedJson* anchored(const OrderedJson& s, const std::string& name, int depth) {
   if (depth > kMaxDepth || !s.is_structured()) return nullptr;
   if (s.is_object() && s.contains("$anchor") && s["$anchor"] == name) return &s;
@@ -72,10 +98,8 @@ JsonTypes type_of(const OrderedJson& v) {
 }
 
 JsonTypes types_of_parameter(const OrderedJson& parameters, const std::string& name) {
-  if (!parameters.is_object() || !parameters.contains("properties")) return kAnyType;
-  const auto& properties = parameters["properties"];
-  if (!properties.is_object() || !properties.contains(name)) return kAnyType;
-  return types_of(properties[name], parameters, 0);
+  const JsonTypes types = types_of_member(parameters, name, parameters, 0);
+  return types == 0 ? kAnyType : types;
 }
 
 const OrderedJson* referred(const OrderedJson& document, const std::string& ref) {

@@ -64,6 +64,7 @@ class Think final : public OutputParser {
     if (state_ == State::kContent) say(out);
     content_->finish(out, ended);
   }
+  bool in_call() const override { return content_->in_call(); }
 
  private:
   enum class State { kStart, kThinking, kContent };

@@ -36,6 +36,7 @@ class Chat final : public Generation {
     std::string content, reasoning;
     OrderedJson calls = OrderedJson::array(), logprobs = OrderedJson::array();
     bool greeted, called;
+    bool cut = false;  // a stop text came inside a call
   };
 
   OrderedJson describe(const infer::NewToken& t) const {
@@ -68,7 +69,7 @@ class Chat final : public Generation {
     write_event(j);
   }
   std::string reason(const Choice& c, const Output& o) const {
-    return o.called && c.reason == "stop" ? "tool_calls" : c.reason;
+    return o.called && !o.cut && c.reason == "stop" ? "tool_calls" : c.reason;
   }
 
   // What the parser made of new text; false where a second call begins and one was wanted.
@@ -135,6 +136,7 @@ class Chat final : public Generation {
     Output& o = outputs_[c.index];
     Deltas deltas;
     o.parser->push(text, deltas);
+    o.cut = c.text.stopped() && o.parser->in_call();
     o.parser->finish(deltas, c.reason == "stop");
     take(c, o, deltas);
     if (common_.stream) {
