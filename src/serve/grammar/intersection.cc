@@ -115,7 +115,7 @@ namespace {
 
 // The most characters on a way from a place to an end; kNoEnd where there are ways of any length. `opens[i]`: whether
 // leaving place i begins a character.
-int64_t longest(const Places& places, const std::vector<bool>& opens) {
+int64_t longest(const Places& places, const std::vector<bool>& opens, bool quoted) {
   enum class State : uint8_t { kNew, kOpen, kDone };
   std::vector<State> state(places.size(), State::kNew);
   std::vector<int64_t> most(places.size(), 0);
@@ -131,7 +131,7 @@ int64_t longest(const Places& places, const std::vector<bool>& opens) {
     for (const auto& [to, bytes] : places[i].to) {
       if (!places[to].alive) continue;
       if (again) {
-        const bool quote = bytes.test('"') && places[to].ends;  // the end of the string is no character
+        const bool quote = quoted && bytes.test('"') && places[to].ends;  // the end of the string is no character
         most[i] = std::max(most[i], most[to] + (opens[i] && !quote));
       } else if (state[to] == State::kOpen) {
         return kNoEnd;
@@ -149,9 +149,11 @@ int64_t longest(const Places& places, const std::vector<bool>& opens) {
 JsonGrammar::Rule JsonGrammar::of_length(Rule r, int64_t least, int64_t most, const std::string& at) {
   using Pair = std::pair<Automaton::State, Automaton::State>;
   using Counted = std::tuple<Automaton::State, Automaton::State, int64_t>;
-  Automaton a = machine(r), text = machine(string_);
-  // Between two characters the quotation mark ends the string.
+  const bool plain_text = form_ == Form::kText;
+  Automaton a = machine(r), text = machine(plain_text ? repeat(text_char_, 0, -1) : string_);
+  // Between two characters the quotation mark ends the string; an argument has none, and may end there.
   auto between = [&](Automaton::State t) {
+    if (plain_text) return text.accepts(t);
     const auto to = text.next(t, '"');
     return t != text.start() && to != Automaton::kDead && text.accepts(to);
   };
@@ -167,7 +169,7 @@ JsonGrammar::Rule JsonGrammar::of_length(Rule r, int64_t least, int64_t most, co
       [&](const Pair& p) { return ends(p.first, p.second); }, at, &pairs);
   std::vector<bool> opens;
   for (const Pair& p : pairs) opens.push_back(between(p.second));
-  if (most >= 0 && longest(plain, opens) <= most) most = -1;
+  if (most >= 0 && longest(plain, opens, !plain_text) <= most) most = -1;
   if (least == 0 && most < 0) return r;
   auto counted_to = [&](int64_t last) {
     return walk(
@@ -177,11 +179,15 @@ JsonGrammar::Rule JsonGrammar::of_length(Rule r, int64_t least, int64_t most, co
           const auto to = step(s, t, b);
           if (!to) return std::nullopt;
           const bool inside = between(t);
-          if (inside && b == '"') return n >= least ? std::optional(Counted{to->first, to->second, n}) : std::nullopt;
+          if (inside && b == '"' && !plain_text)
+            return n >= least ? std::optional(Counted{to->first, to->second, n}) : std::nullopt;
           if (inside && n == last && most >= 0) return std::nullopt;
           return Counted{to->first, to->second, std::min(n + inside, last)};
         },
-        [&](const Counted& p) { return ends(std::get<0>(p), std::get<1>(p)); }, at);
+        [&](const Counted& p) {
+          return ends(std::get<0>(p), std::get<1>(p)) && (!plain_text || std::get<2>(p) >= least);
+        },
+        at);
   };
   Places places;
   const auto room = std::max(least, static_cast<int64_t>(kMaxPlaces / 4 / plain.size()));

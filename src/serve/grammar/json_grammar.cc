@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "base/error.h"
 #include "base/json_text.h"
-#include "serve/output/schema_types.h"
 
 namespace mxt::serve {
 namespace {
@@ -50,6 +48,7 @@ JsonGrammar::JsonGrammar() {
                       {b(0xF1, 0xF3), continuation, continuation, continuation},
                       {b(0xF4, 0xF4), b(0x80, 0x8F), continuation, continuation}});
   plain_char_ = g_.of({{g_.bytes(plain)}, {Grammar::call(wide_char_)}});
+  text_char_ = g_.of({{g_.bytes(byte_range(0x20, 0x7F) | of_text("\t\n\r"))}, {Grammar::call(wide_char_)}});
   char_ = g_.of({{Grammar::call(plain_char_)},
                  {g_.bytes(one('\\')), g_.bytes(of_text("\"\\/bfnrt"))},
                  // No surrogates: half of a pair is no text.
@@ -156,28 +155,6 @@ JsonGrammar::Rule JsonGrammar::list(Rule element, int64_t least, int64_t most) {
   return least == 0 ? g_.of({{}, {Grammar::call(some)}}) : some;
 }
 
-// Knuth, Morris, Pratt: one rule for each length of the tag that the text's end may be.
-JsonGrammar::Rule JsonGrammar::until(std::string_view tag) {
-  std::vector<Rule> at;
-  for (size_t i = 0; i < tag.size(); ++i) at.push_back(g_.add());
-  for (size_t i = 0; i < tag.size(); ++i) {
-    std::map<size_t, ByteSet> to;
-    for (int c = 0; c < 256; ++c) {
-      const std::string seen = std::string(tag.substr(0, i)) + static_cast<char>(c);
-      size_t n = std::min(seen.size(), tag.size());
-      while (n > 0 && seen.compare(seen.size() - n, n, tag, 0, n) != 0) --n;
-      to[n].set(static_cast<size_t>(c));
-    }
-    for (const auto& [n, set] : to) {
-      if (n == tag.size())
-        g_.choice(at[i], {g_.bytes(set)});
-      else
-        g_.choice(at[i], {g_.bytes(set), Grammar::call(at[n])});
-    }
-  }
-  return at[0];
-}
-
 JsonGrammar::Rule JsonGrammar::after_thinking(Rule body, bool opened) {
   Sequence think;
   if (!opened) g_.text(think, "<think>");
@@ -200,43 +177,16 @@ JsonGrammar::Rule JsonGrammar::tool_calls(const OrderedJson& tools, const std::s
     const OrderedJson& parameters = f.contains("parameters") && !f["parameters"].is_null() ? f["parameters"] : empty;
     begin(parameters);
     Sequence s;
-    if (style == ToolStyle::kQwenCoder) {
-      g_.text(s, "<tool_call>\n<function=" + name + ">\n");
-      std::set<std::string> required;
-      if (parameters.contains("required") && parameters["required"].is_array())
-        for (const auto& r : parameters["required"])
-          if (r.is_string()) required.insert(r.get<std::string>());
-      if (parameters.contains("properties") && parameters["properties"].is_object())
-        for (const auto& [key, p] : parameters["properties"].items()) {
-          Sequence one_parameter;
-          g_.text(one_parameter, "<parameter=" + key + ">\n");
-          const OrderedJson& said = resolved(p);
-          if (said.is_object() && said.contains("enum") && said["enum"].is_array()) {
-            std::vector<Rule> choices;
-            for (const auto& v : said["enum"])
-              choices.push_back(literal(v.is_string() ? v.get<std::string>() : spelled(v)));
-            one_parameter.push_back(Grammar::call(any_of(choices)));
-            g_.text(one_parameter, "\n</parameter>\n");
-          } else if (types_of_parameter(parameters, key) & kStringType) {
-            one_parameter.push_back(Grammar::call(until("\n</parameter>")));
-            g_.text(one_parameter, "\n");
-          } else {
-            one_parameter.push_back(Grammar::call(value(p, "#/properties/" + key, 0)));
-            g_.text(one_parameter, "\n</parameter>\n");
-          }
-          const Rule written = g_.of({one_parameter});
-          s.push_back(Grammar::call(required.contains(key) ? written : g_.of({{}, {Grammar::call(written)}})));
-        }
-      g_.text(s, "</function>\n</tool_call>");
-    } else {
-      g_.text(s, "<tool_call>\n{\"name\": " + spelled(OrderedJson(name)) + ", \"arguments\": ");
-      // Arguments are an object, whatever else the parameters leave open.
-      const bool said = parameters.is_object() && parameters.value("type", OrderedJson()) == OrderedJson("object");
-      s.push_back(Grammar::call(
-          said ? value(parameters, "#", 0)
-               : merged(copied(both(flat(copied(parameters, "#"), "#"), {{"type", "object"}}, "#"), "#"), "#", 0)));
-      g_.text(s, "}\n</tool_call>");
-    }
+    const bool coder = style == ToolStyle::kQwenCoder;
+    const Within within(*this, coder ? Form::kArguments : Form::kJson);
+    g_.text(s, coder ? "<tool_call>\n<function=" + name + ">\n"
+                     : "<tool_call>\n{\"name\": " + spelled(OrderedJson(name)) + ", \"arguments\": ");
+    // Arguments are an object, whatever else the parameters leave open.
+    const bool said = parameters.is_object() && parameters.value("type", OrderedJson()) == OrderedJson("object");
+    s.push_back(Grammar::call(
+        said ? value(parameters, "#", 0)
+             : merged(copied(both(flat(copied(parameters, "#"), "#"), {{"type", "object"}}, "#"), "#"), "#", 0)));
+    g_.text(s, coder ? "</function>\n</tool_call>" : "}\n</tool_call>");
     g_.choice(call, s);
   }
   if (single) return call;

@@ -18,6 +18,7 @@
 #include "base/json.h"
 #include "serve/grammar/grammar.h"
 #include "serve/output/parsers.h"
+#include "serve/output/schema_types.h"
 
 namespace mxt::serve {
 
@@ -57,12 +58,34 @@ class JsonGrammar {
   // Reasoning that ends in </think>, then `body`. `opened`: the prompt has the <think> already; else the reasoning may
   // be left out.
   Rule after_thinking(Rule body, bool opened);
-  Rule pattern(const std::string& regex);  // a JSON string that it matches
+  Rule pattern(const std::string& regex);  // a JSON string that it matches (an argument's text: that text)
   Grammar take(Rule root);
 
  private:
   using Symbol = Grammar::Symbol;
   using Sequence = Grammar::Sequence;
+  // How the value at hand is written: as JSON; as the arguments of a call, each between tags; as one of these, where a
+  // text has no quotation marks.
+  enum class Form : uint8_t { kJson, kArguments, kText };
+  // The form for as long as this lives.
+  class Within {
+   public:
+    Within(JsonGrammar& g, Form form, Rule others = -1) : g_(g), form_(g.form_), others_(g.others_) {
+      g.form_ = form;
+      g.others_ = others;
+    }
+    ~Within() {
+      g_.form_ = form_;
+      g_.others_ = others_;
+    }
+    Within(const Within&) = delete;
+
+   private:
+    JsonGrammar& g_;
+    Form form_;
+    Rule others_;
+  };
+  std::string in_form(const std::string& key) const;  // of what is kept, which differs by form
   void begin(const OrderedJson& document);
   Rule value(const OrderedJson& s, const std::string& at, int depth);
   Rule typed(const OrderedJson& s, const std::string& at, int depth);
@@ -101,6 +124,14 @@ class JsonGrammar {
   Rule multiples(const OrderedJson& s, const std::string& at);
   Rule literal(std::string_view text);
   Rule until(std::string_view tag);  // text up to the tag and the tag
+  // text_form.cc
+  Rule free_text();
+  Rule counted_text(int64_t least, int64_t most, const std::string& at);
+  Rule other_values(JsonTypes types);
+  std::optional<Rule> listed_text(const std::string& text);
+  Rule as_text(Rule r, bool may_hold_tags, const std::string& at);
+  Rule argument(const std::string& name, const OrderedJson& written, const std::string& at, int depth);
+  Rule any_argument();
   Rule any_of(const std::vector<Rule>& rules);
   Rule digits(size_t k);                                          // decimal ones
   Rule between(const std::string& low, const std::string& high);  // integers ≥ 0
@@ -118,6 +149,9 @@ class JsonGrammar {
   void spend(size_t cells, const std::string& at);
 
   Grammar g_;
+  Form form_ = Form::kJson;
+  Rule others_ = -1;     // of kText: texts that are read as a value of another type
+  Rule free_text_ = -1;  // once it is wanted
   const OrderedJson* document_ = nullptr;
   std::map<std::string, Rule> references_, merged_;
   std::map<std::tuple<Rule, int64_t, bool>, Rule> counted_;  // element, how many, exactly so many
@@ -125,7 +159,8 @@ class JsonGrammar {
   int conditions_ = 0;                                                  // "if" within "if" at the moment
   int64_t copied_ = 0;                                                  // nodes of schemas
   mutable std::map<std::string, std::shared_ptr<Automaton>> patterns_;  // of allows()
-  Rule ws_, wide_char_, plain_char_, char_, string_, integer_, number_, boolean_, null_, any_, object_, array_;
+  Rule ws_, wide_char_, plain_char_, text_char_, char_, string_, integer_, number_, boolean_, null_, any_, object_,
+      array_;
 };
 
 }  // namespace mxt::serve

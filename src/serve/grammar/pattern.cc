@@ -1,6 +1,6 @@
 // A client's regular expression as grammar rules: literals, classes, groups, alternation, quantifiers, anchors at the
 // ends, and what looks ahead at the beginning. What needs memory or looks around elsewhere is refused. Characters are
-// written as JSON spells them inside a string.
+// written as JSON spells them inside a string, or as they stand (text_form.cc).
 #include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -45,7 +45,8 @@ ByteSet named_class(char c) {
 
 struct PatternMaker {
   Grammar& g;
-  Grammar::Rule any_char;  // one JSON-spelled character
+  Grammar::Rule any_char;  // one character, as it is spelled
+  bool json;               // inside a JSON string; else as it stands
   std::function<Grammar::Rule(Grammar::Rule, int64_t, int64_t)> repeat;
 };
 
@@ -145,6 +146,11 @@ class PatternReader {
   }
   // Bytes of one ASCII character as a JSON string spells it; control characters by their escapes.
   void spell(Rule r, const ByteSet& set) {
+    if (!m_.json) {
+      const ByteSet text = set & (byte_range(0x20, 0x7F) | byte_range('\t', '\n') | byte_range('\r', '\r'));
+      if (text.any()) m_.g.choice(r, {m_.g.bytes(text)});
+      return;
+    }
     ByteSet plain = set & byte_range(0x20, 0x7F);
     for (const char c : {'"', '\\'})
       if (set.test(static_cast<size_t>(c))) {
@@ -425,8 +431,10 @@ JsonGrammar::Rule JsonGrammar::pattern(const std::string& regex) {
   const bool any_case = whole.starts_with("(?i)");
   if (any_case) whole.erase(0, 4);
   const Symbol quote = g_.bytes(byte_range('"', '"'));
-  PatternMaker maker{g_, char_, [this](Rule r, int64_t least, int64_t most) { return repeat(r, least, most); }};
-  auto quoted = [&](Rule inside) { return g_.of({{quote, Grammar::call(inside), quote}}); };
+  const bool json = form_ != Form::kText;
+  PatternMaker maker{g_, json ? char_ : text_char_, json,
+                     [this](Rule r, int64_t least, int64_t most) { return repeat(r, least, most); }};
+  auto quoted = [&](Rule inside) { return json ? g_.of({{quote, Grammar::call(inside), quote}}) : inside; };
   std::vector<Rule> choices;
   size_t held = 0;
   for (std::string one : alternatives_of(whole)) {

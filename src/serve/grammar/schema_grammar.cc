@@ -180,15 +180,20 @@ OrderedJson JsonGrammar::flat(OrderedJson s, const std::string& at) {
 }
 
 JsonGrammar::Rule JsonGrammar::reference(const std::string& ref, const OrderedJson& to, int depth) {
-  if (const auto it = references_.find(ref); it != references_.end()) return it->second;
-  const Rule r = references_[ref] = g_.add();
+  const std::string key = in_form(ref);
+  if (const auto it = references_.find(key); it != references_.end()) return it->second;
+  const Rule r = references_[key] = g_.add();
   g_.choice(r, {Grammar::call(value(to, ref, depth + 1))});
   return r;
 }
 
+std::string JsonGrammar::in_form(const std::string& key) const {
+  return form_ == Form::kJson ? key : fmt::format("{} {} {}", static_cast<int>(form_), others_, key);
+}
+
 // A merged schema meets itself again where it recurs: by its text.
 JsonGrammar::Rule JsonGrammar::merged(const OrderedJson& s, const std::string& at, int depth) {
-  const std::string key = spelled(s);
+  const std::string key = in_form(spelled(s));
   if (const auto it = merged_.find(key); it != merged_.end()) return it->second;
   const Rule r = merged_[key] = g_.add();
   try {
@@ -218,7 +223,7 @@ JsonGrammar::Rule JsonGrammar::value(const OrderedJson& s, const std::string& at
   spend(16, at);
   if (s.is_boolean()) {
     if (!s.get<bool>()) throw NothingLeft(at + ": a schema that allows nothing");
-    return any_;
+    return form_ == Form::kText ? free_text() : any_;
   }
   if (!s.is_object()) fail_input("{}: a schema is an object", at);
   for (const auto& [key, v] : s.items())
@@ -230,7 +235,8 @@ JsonGrammar::Rule JsonGrammar::value(const OrderedJson& s, const std::string& at
     if (!s["nullable"].is_boolean()) fail_input("{}/nullable: true or false is wanted", at);
     const OrderedJson rest = without(s, {"nullable"}, at);
     // Listed values stay all there are: null is one where it is listed (OpenAPI 3.0.3).
-    if (!s["nullable"].get<bool>() || !null_is_listed(rest)) return value(rest, at, depth + 1);
+    if (!s["nullable"].get<bool>() || !null_is_listed(rest) || form_ == Form::kArguments)
+      return value(rest, at, depth + 1);
     return some(2, [&](size_t i) { return i == 0 ? value(rest, at, depth + 1) : null_; }, at);
   }
   if (s.contains("$ref")) {
@@ -324,8 +330,14 @@ JsonGrammar::Rule JsonGrammar::listed(const OrderedJson& s, const std::string& a
       at);
   std::vector<Rule> choices;
   Lookup seen;
-  for (const auto& v : values)
-    if (allows(rest, v, at, 0, seen)) choices.push_back(literal(spelled(v)));
+  for (const auto& v : values) {
+    if (!allows(rest, v, at, 0, seen)) continue;
+    if (form_ == Form::kArguments) fail_input("{}: whole lists of arguments in \"enum\" are not supported", at);
+    if (form_ != Form::kText || !v.is_string())
+      choices.push_back(literal(spelled(v)));
+    else if (const auto text = listed_text(v.get<std::string>()))
+      choices.push_back(*text);
+  }
   if (choices.empty())
     throw NothingLeft(
         fmt::format("{}: no value of {} is what stands beside it demands", at, s.contains("const") ? "const" : "enum"));
@@ -352,7 +364,7 @@ JsonGrammar::Rule JsonGrammar::typed(const OrderedJson& s, const std::string& at
     any["type"] = {"object", "array", "string", "number", "boolean", "null"};
     return typed(any, at, depth);
   }
-  if (types == 0) return any_;
+  if (types == 0) return form_ == Form::kText ? free_text() : any_;
   std::vector<const char*> names;
   for (const auto& [type, name] : std::initializer_list<std::pair<JsonTypes, const char*>>{
            {kObjectType, "object"}, {kArrayType, "array"}, {kStringType, "string"}, {kNumberType, "number"}})
@@ -402,16 +414,24 @@ JsonGrammar::Rule JsonGrammar::string(const OrderedJson& s, const std::string& a
     else if (regex && !regex->empty())
       hold(*regex, "format");
   }
+  const bool text = form_ == Form::kText;
+  if (all.empty() && text) {
+    if (least == 0 && most < 0) return as_text(free_text(), false, at);
+    if (others_ < 0) return counted_text(least, most, at);
+    all.push_back(repeat(text_char_, 0, -1));
+  }
   if (all.empty()) {
     const Symbol quote = g_.bytes(byte_range('"', '"'));
     return least > 0 || most >= 0 ? g_.of({{quote, Grammar::call(repeat(char_, least, most)), quote}}) : string_;
   }
   Rule r = all[0];
   for (size_t i = 1; i < all.size(); ++i) r = intersection(r, all[i], at);
+  if (text) r = as_text(r, true, at);
   return least > 0 || most >= 0 ? of_length(r, least, most, at) : r;
 }
 
 JsonGrammar::Rule JsonGrammar::array(const OrderedJson& given, const std::string& at, int depth) {
+  const Within within(*this, Form::kJson);
   const OrderedJson s = on_its_own(given, at);
   const int64_t least = count_of(s, "minItems", 0, kMaxCount, at), most = count_of(s, "maxItems", -1, kMaxCount, at);
   in_order(least, most, "minItems", "maxItems", at);

@@ -158,6 +158,10 @@ JsonGrammar::Rule JsonGrammar::except(Rule of, const std::string& type, const Or
     if (left.empty()) throw NothingLeft(at + ": neither true nor false is left");
     return any_of(left);
   }
+  if (!texts.empty() && form_ == Form::kText) {
+    for (const auto& t : texts) literals.push_back(literal(t));
+    return intersection(of, any_of(literals), at, true);
+  }
   if (!texts.empty()) return intersection(of, other_than(texts), at);
   return literals.empty() ? of : intersection(of, any_of(literals), at, true);
 }

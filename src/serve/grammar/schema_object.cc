@@ -119,6 +119,8 @@ OrderedJson JsonGrammar::declared(const OrderedJson& s, const std::string& name,
 }
 
 JsonGrammar::Rule JsonGrammar::object(const OrderedJson& given, const std::string& at, int depth) {
+  const bool arguments = form_ == Form::kArguments;
+  const Within within(*this, arguments ? Form::kArguments : Form::kJson);
   OrderedJson s = given;
   if (s.contains("unevaluatedProperties")) {  // all that is evaluated has been made part of this by now
     if (!s.contains("additionalProperties")) s["additionalProperties"] = s["unevaluatedProperties"];
@@ -168,7 +170,13 @@ JsonGrammar::Rule JsonGrammar::object(const OrderedJson& given, const std::strin
 
   const Symbol comma = g_.bytes(byte_range(',', ',')), colon = g_.bytes(byte_range(':', ':')), ws = Grammar::call(ws_);
   std::vector<Rule> pairs;
-  if (most != 0) try {
+  if (arguments) {
+    // Names that a schema does not declare are left out, but where it declares none and says nothing of them.
+    const bool open =
+        undeclared == OrderedJson(true) && !s.contains("patternProperties") && !s.contains("propertyNames");
+    if (open && list.empty() && most != 0) pairs.push_back(any_argument());
+  } else if (most != 0)
+    try {
       for (const auto& [key, v] : others(s, names, at, depth))
         pairs.push_back(g_.of({{Grammar::call(key), colon, ws, Grammar::call(v)}}));
     } catch (const NothingLeft&) {  // no other member can be
@@ -183,6 +191,8 @@ JsonGrammar::Rule JsonGrammar::object(const OrderedJson& given, const std::strin
     const int64_t fewest = std::max<int64_t>(least - c, 0), room = most < 0 ? -1 : most - c;
     if (pair < 0)
       after.push_back(fewest == 0 ? g_.of({{}}) : g_.add());
+    else if (arguments)
+      after.push_back(repeat(pair, fewest, room));
     else if (c == 0)
       after.push_back(this->list(pair, fewest, room));
     else
@@ -193,12 +203,17 @@ JsonGrammar::Rule JsonGrammar::object(const OrderedJson& given, const std::strin
     const bool demanded = required.contains(name);
     Rule written = -1;
     try {
-      Sequence one;
-      spend(2 * names[i].size(), at);
-      g_.text(one, "\"" + names[i] + "\":");
-      one.push_back(ws);
-      one.push_back(Grammar::call(value(*p, at + "/properties/" + name, depth + 1)));
-      written = g_.of({one});
+      const std::string there = at + "/properties/" + name;
+      if (arguments) {
+        written = argument(name, *p, there, depth + 1);
+      } else {
+        Sequence one;
+        spend(2 * names[i].size(), at);
+        g_.text(one, "\"" + names[i] + "\":");
+        one.push_back(ws);
+        one.push_back(Grammar::call(value(*p, there, depth + 1)));
+        written = g_.of({one});
+      }
     } catch (const NothingLeft&) {
       if (demanded) throw;
       continue;  // it cannot be there
@@ -209,7 +224,7 @@ JsonGrammar::Rule JsonGrammar::object(const OrderedJson& given, const std::strin
       if (!demanded) g_.choice(r, {Grammar::call(after[static_cast<size_t>(c)])});
       if (most < 0 || c < most) {
         Sequence take;
-        if (c > 0) take = {comma, ws};
+        if (c > 0 && !arguments) take = {comma, ws};
         take.insert(take.end(),
                     {Grammar::call(written), Grammar::call(after[static_cast<size_t>(std::min(c + 1, last))])});
         g_.choice(r, take);
@@ -218,6 +233,7 @@ JsonGrammar::Rule JsonGrammar::object(const OrderedJson& given, const std::strin
     }
     after = std::move(now);
   }
+  if (arguments) return after[0];
   Symbol open = g_.bytes(byte_range('{', '{'));
   if (pair >= 0) open.distinct = Distinct::kKeys;
   return g_.of({{open, ws, Grammar::call(after[0]), ws, g_.bytes(byte_range('}', '}'))}});
