@@ -13,7 +13,7 @@
 namespace mxt::data {
 namespace {
 
-constexpr int kRevision = 4;  // changes with what equal rows become
+constexpr int kRevision = 5;  // changes with what equal rows become
 
 // Tokens up to the first target, of a pair in the sequence that has more of them; 0: one has no target.
 int64_t tokens_to_target(const Document& d) {
@@ -232,6 +232,8 @@ void TokenPass::fill(const std::vector<Record>& rows, const Layout& layout, cons
                                 s_.crop || s_.answers != Answers::kNone ? nullptr : &pictures_};
         const auto encode = [&](const Record& record) {
           Example e = read_example(record, layout);
+          for (const RowNote& note : e.notes)
+            coder_.warn_once(note.kind, fmt::format("{}: {}, here and perhaps in other rows", r.where(), note.text));
           if (s_.crop) e = as_text(std::move(e), record.where());
           return s_.answers == Answers::kNone      ? encode_example(e, coder_, rules, r.where())
                  : s_.answers == Answers::kPrompts ? encode_prompt(e, coder_, rules, r.where())

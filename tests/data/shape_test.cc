@@ -335,5 +335,63 @@ TEST(Shape, PreferenceAndReferenceRowsAreChecked) {
   EXPECT_HAS(check(R"({"prompt":"p","chosen":1,"rejected":"b"})"), "\"chosen\" is a number");
 }
 
+// A prompt of another form than the answers is used, or refused.
+TEST(Shape, APromptInAnotherFormThanItsAnswers) {
+  const std::string user = R"({"role":"user","content":"q"})", a = R"({"role":"assistant","content":"a"})",
+                    b = R"({"role":"assistant","content":"b"})";
+  const auto pair = [&](const std::string& prompt, const std::string& before) {
+    return read(row("{\"prompt\":" + prompt + ",\"chosen\":[" + before + a + "],\"rejected\":[" + before + b + "]}"));
+  };
+  const OrderedJson whole = OrderedJson::parse("[" + user + "," + a + "]");
+  for (const auto& [prompt, before] :
+       std::vector<std::pair<std::string, std::string>>{{"\"q\"", ""},              // what the user says
+                                                        {"\" q\\n\"", user + ","},  // said once more (UltraFeedback)
+                                                        {"\"\"", user + ","},
+                                                        {"null", user + ","},
+                                                        {"[" + user + "]", ""}}) {
+    const Example e = pair(prompt, before);
+    EXPECT_EQ(*e.messages, whole) << prompt;
+    EXPECT_EQ(e.trained_from, 1u);
+    EXPECT_EQ((*e.rejected->messages)[1]["content"], "b");
+  }
+  EXPECT_HAS(error_of([&] { pair("\"context\"", user + ","); }), "\"prompt\" is a text that no message says");
+  EXPECT_HAS(error_of([&] { pair("null", ""); }), "has no \"prompt\"");
+  const Example e = read(row("{\"prompt\":[" + user + R"(],"chosen":"a","rejected":"b"})"));
+  EXPECT_EQ(*e.messages, whole);
+  EXPECT_EQ((*e.rejected->messages)[1]["content"], "b");
+}
+
+std::string notes(const Example& e) {
+  std::string all;
+  for (const RowNote& n : e.notes) all += n.text + "|";
+  return all;
+}
+
+TEST(Shape, WhatARowHasBesideTheFirstIsSaid) {
+  const std::string chat = R"("messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}])";
+  const Layout l = find_layout(row("{" + chat + R"(,"id":1})"), {});
+  const auto said = [&](const std::string& more) { return notes(read_example(row("{" + chat + more + "}"), l)); };
+  EXPECT_EQ(said(R"(,"id":2)"), "");
+  EXPECT_EQ(said(R"(,"tools":[],"extra":null,"note":"")"), "");
+  EXPECT_EQ(said(R"(,"loss":false)"), "the column \"loss\", which the first row has not, is not used|");
+  const Layout text = find_layout(row(R"({"text":"a"})"), {});
+  EXPECT_EQ(notes(read_example(row(R"({"text":"b"})"), text)), "");
+  EXPECT_EQ(notes(read_example(row(R"({"weight":0,"text":"b"})"), text)),
+            "the column \"weight\", which the first row has not, is not used|");
+  EXPECT_EQ(notes(read_example(csv({"text", "x", "y"}, {"b", "1", ""}), text)),
+            "the column \"x\", which the first row has not, is not used|");
+}
+
+TEST(Shape, MembersOfPartsThatAreNotUsedAreSaid) {
+  const auto said = [](const std::string& part) {
+    return notes(read(row(R"({"messages":[{"role":"user","content":[{"type":"text","text":"q")" + part +
+                          R"(}]},{"role":"assistant","content":"a"}]})")));
+  };
+  EXPECT_EQ(said(""), "");
+  EXPECT_EQ(said(R"(,"annotations":[],"id":null)"), "");
+  EXPECT_EQ(said(R"(,"cache_control":{"type":"ephemeral"})"),
+            "\"cache_control\" of a part of messages[0]'s content is not used|");
+}
+
 }  // namespace
 }  // namespace mxt::data

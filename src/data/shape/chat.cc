@@ -172,13 +172,16 @@ void check_messages(const OrderedJson& messages, const std::string& where, std::
   }
 }
 
-// Checked messages in OpenAI's form.
-OrderedJson whole_messages(OrderedJson messages, const std::string& where, std::string_view column) {
+// Checked messages in OpenAI's form; what of them is passed over goes to `e`.
+OrderedJson whole_messages(OrderedJson messages, const std::string& where, std::string_view column, Example& e) {
   for (size_t i = 0; i < messages.size(); ++i)
     if (is_sharegpt(messages[i])) messages[i] = sharegpt_turn(messages[i], fmt::format("{}: {}[{}]", where, column, i));
   check_messages(messages, where, column);
   OrderedJson flags = messages;  // what they say of training is checked here, where the row is known
   tokenizer::take_loss_flags(flags, fmt::format("{}: {}", where, column));
+  for (const auto& [name, i] : tokenizer::unused_part_members(messages))
+    e.notes.push_back(
+        {"part " + name, fmt::format("\"{}\" of a part of {}[{}]'s content is not used", name, column, i)});
   return tokenizer::normalize_messages(std::move(messages), fmt::format("{}: {}", where, column));
 }
 
@@ -225,9 +228,9 @@ Example chat_of(const RowView& row, const OrderedJson& prompt, std::string_view 
                 const OrderedJson& completion, std::string_view completion_column) {
   Example e;
   e.kind = Example::Kind::kChat;
-  OrderedJson all = whole_messages(prompt, row.where(), prompt_column);
+  OrderedJson all = whole_messages(prompt, row.where(), prompt_column, e);
   e.trained_from = all.size();
-  for (OrderedJson& m : whole_messages(completion, row.where(), completion_column)) all.push_back(std::move(m));
+  for (OrderedJson& m : whole_messages(completion, row.where(), completion_column, e)) all.push_back(std::move(m));
   e.tools = read_tools(row);
   check_results(all, row.where());
   e.messages = std::make_shared<OrderedJson>(std::move(all));
@@ -262,7 +265,8 @@ Example read_chat(const RowView& row, Shape shape) {
     if (!e.pictures.empty()) show_request(messages, e.pictures.size(), row.where());
   }
   if (shape == Shape::kMessages) e.pictures = take_pictures(messages, read_sources(row), row.where());
-  messages = whole_messages(std::move(messages), row.where(), shape == Shape::kShareGpt ? "conversations" : "messages");
+  messages =
+      whole_messages(std::move(messages), row.where(), shape == Shape::kShareGpt ? "conversations" : "messages", e);
   check_results(messages, row.where());
   if (shape != Shape::kAlpaca && shape != Shape::kQuestion) e.tools = read_tools(row);
   e.messages = std::make_shared<OrderedJson>(std::move(messages));

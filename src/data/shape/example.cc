@@ -268,6 +268,28 @@ std::string RowView::optional_text(std::string_view ours) const {
   return v ? v->get<std::string>() : std::string();
 }
 
+namespace {
+
+// Columns with something in them that neither the layout nor the first row has.
+std::vector<RowNote> unknown_columns(const OrderedJson& row, const Layout& layout) {
+  std::vector<RowNote> notes;
+  for (const auto& [column, value] : row.items()) {
+    if (value.is_null() || value == "" || is_known(layout, column)) continue;
+    notes.push_back(
+        {"column " + column, fmt::format("the column \"{}\", which the first row has not, is not used", column)});
+  }
+  return notes;
+}
+
+Example read_row(const Record& record, const Layout& layout, const RowView& row);
+
+}  // namespace
+
+bool is_known(const Layout& layout, std::string_view column) {
+  return std::find(layout.unused.begin(), layout.unused.end(), column) != layout.unused.end() ||
+         std::any_of(layout.columns.begin(), layout.columns.end(), [&](const auto& c) { return c.second == column; });
+}
+
 Example read_example(const Record& record, const Layout& layout) {
   const std::string where = record.where();
   Example e;
@@ -282,9 +304,18 @@ Example read_example(const Record& record, const Layout& layout) {
   }
   if (layout.columns.empty())
     fail_input("{}: is a row, the files before it are plain text; keep one shape in a data set", where);
-  if (layout.shape == Shape::kText && read_flat_text(record, layout.columns[0].second, &e.text)) return e;
+  if (layout.shape == Shape::kText && read_flat_text(record, layout, &e.text)) return e;
   const OrderedJson object = row_object(record);
-  const RowView row(object, layout, where);
+  e = read_row(record, layout, RowView(object, layout, where));
+  for (RowNote& note : unknown_columns(object, layout)) e.notes.push_back(std::move(note));
+  return e;
+}
+
+namespace {
+
+Example read_row(const Record& record, const Layout& layout, const RowView& row) {
+  const std::string& where = row.where();
+  Example e;
   switch (layout.shape) {
     case Shape::kText:
       e.text = row.text("text");
@@ -325,6 +356,8 @@ Example read_example(const Record& record, const Layout& layout) {
   }
   MXT_ASSERT(false);
 }
+
+}  // namespace
 
 Example as_text(Example e, const std::string& where) {
   if (e.kind == Example::Kind::kText || e.kind == Example::Kind::kTokens) return e;

@@ -40,6 +40,11 @@ struct Layout {
   std::string text() const;  // "question/answer (question, answer); columns not used: id"
 };
 
+// What of a row is not used, in words; said once for each kind.
+struct RowNote {
+  std::string kind, text;
+};
+
 // Rows that train as one document, or a preference pair as two.
 struct Example {
   enum class Kind { kText, kCompletion, kChat, kTokens } kind = Kind::kText;
@@ -53,12 +58,16 @@ struct Example {
   int32_t mark = 0;                       // of a labelled answer: 1 good, -1 bad
   std::vector<std::string> pictures;      // sources, in the order of their places (data/pictures.h)
   std::string beside;                     // the folder of the row's file, where there are any
+  std::vector<RowNote> notes;             // columns that the first row has not; members of a content's parts
 };
 
 // The layout of a data set from its first row. `columns` (data.columns) maps the row's columns to ours and then decides
 // alone; else they are detected. Errors (kBadInput): no known shape (lists the columns), a column that is not there, an
 // unknown name of ours (with the nearest).
 Layout find_layout(const Record& first, const std::map<std::string, std::string>& columns);
+
+// Whether the layout uses a column, or has said that it does not.
+bool is_known(const Layout& layout, std::string_view column);
 
 // One row. Errors (kBadInput) name file and line: not valid JSON or UTF-8, no object, a missing column, a wrong type.
 Example read_example(const Record& record, const Layout& layout);

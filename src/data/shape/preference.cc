@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "data/dataset.h"
 #include "data/shape/row.h"
 
@@ -29,6 +30,15 @@ OrderedJson after(const OrderedJson& messages, size_t n) {
   OrderedJson rest = OrderedJson::array();
   for (size_t i = n; i < messages.size(); ++i) rest.push_back(messages[i]);
   return rest;
+}
+
+// Whether a message says this text, spaces around it apart.
+bool says(const OrderedJson& message, const OrderedJson& text) {
+  if (!message.is_object()) return false;
+  for (const char* key : {"content", "value"})
+    if (const auto content = message.find(key); content != message.end() && content->is_string())
+      return trim(content->get_ref<const std::string&>()) == trim(text.get_ref<const std::string&>());
+  return false;
 }
 
 void need_answer(const RowView& row, bool empty, const char* column) {
@@ -59,6 +69,16 @@ Example text_answer(const std::string& prompt, const std::string& completion) {
 Example read_text_pair(const RowView& row, const std::string& chosen, const std::string& rejected) {
   const OrderedJson* prompt = row.find("prompt");
   if (chosen == rejected) differ(row);
+  if (prompt && prompt->is_array() && !prompt->empty()) {  // messages, which texts answer
+    const auto answer = [&](const std::string& text, const char* column) {
+      need_answer(row, text.empty(), column);
+      const OrderedJson last = OrderedJson::array({{{"role", "assistant"}, {"content", text}}});
+      return chat_of(row, *prompt, "prompt", last, column);
+    };
+    Example e = answer(chosen, "chosen");
+    e.rejected = std::make_shared<Example>(answer(rejected, "rejected"));
+    return e;
+  }
   if (prompt && prompt->is_string()) {
     need_answer(row, chosen.empty(), "chosen");
     need_answer(row, rejected.empty(), "rejected");
@@ -79,8 +99,21 @@ Example read_text_pair(const RowView& row, const std::string& chosen, const std:
 Example read_chat_pair(const RowView& row, const OrderedJson& chosen, const OrderedJson& rejected) {
   if (chosen == rejected) differ(row);
   const OrderedJson* own = row.find("prompt");
-  const bool given = own && own->is_array();
-  const OrderedJson prompt = given ? *own : common_messages(chosen, rejected);
+  bool given = own && own->is_array();
+  OrderedJson prompt = given ? *own : common_messages(chosen, rejected);
+  if (own && own->is_string() && !trim(own->get_ref<const std::string&>()).empty()) {
+    // A text beside messages: what the user says, or once more what one of the common messages says.
+    if (prompt.empty()) {
+      prompt = OrderedJson::array({{{"role", "user"}, {"content", *own}}});
+      given = true;
+    } else if (std::none_of(prompt.begin(), prompt.end(), [&](const OrderedJson& m) { return says(m, *own); })) {
+      fail_input(
+          "{}: \"prompt\" is a text that no message says with which both answers begin: give the prompt as messages, "
+          "or "
+          "leave the column out by data.columns",
+          row.where());
+    }
+  }
   if (prompt.empty()) need_prompt(row);
   const size_t n = given ? 0 : prompt.size();
   const auto answer = [&](const OrderedJson& messages, const char* column) {
@@ -90,6 +123,7 @@ Example read_chat_pair(const RowView& row, const OrderedJson& chosen, const Orde
   };
   Example e = answer(chosen, "chosen");
   e.rejected = std::make_shared<Example>(answer(rejected, "rejected"));
+  e.notes.insert(e.notes.end(), e.rejected->notes.begin(), e.rejected->notes.end());
   return e;
 }
 

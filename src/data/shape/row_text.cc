@@ -289,7 +289,8 @@ void read_row_text(const Record& record, const Layout& layout, RowText* out) {
   if (!plain) check_types(record, layout);
 }
 
-bool read_flat_text(const Record& record, std::string_view column, std::string* out) {
+bool read_flat_text(const Record& record, const Layout& layout, std::string* out) {
+  const std::string_view column = layout.columns[0].second;
   if (record.header) return false;
   const std::string_view json = record.text;
   const size_t ascii = tokenizer::unicode::ascii_run(json.data(), json.size());
@@ -303,7 +304,7 @@ bool read_flat_text(const Record& record, std::string_view column, std::string* 
     if (keys == seen.size() || std::find(seen.begin(), seen.begin() + keys, name) != seen.begin() + keys) return false;
     seen[keys++] = name;
     const char c = s.peek();
-    if (name != column) return c != '{' && c != '[' && s.value(nullptr);
+    if (name != column) return c != '{' && c != '[' && is_known(layout, name) && s.value(nullptr);
     if (c != '"') return false;
     found = true;
     return s.string(out);

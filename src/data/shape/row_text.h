@@ -24,8 +24,9 @@ struct RowText {
 // dropped is checked like what stays.
 void read_row_text(const Record& record, const Layout& layout, RowText* out);
 
-// One column's text where it can be taken straight from the row's JSON: a valid object of at most 16 plain values,
-// of which the column is a text. False for all else, which read_example() parses. `out` must be empty.
-bool read_flat_text(const Record& record, std::string_view column, std::string* out);
+// The first column's text where it can be taken straight from the row's JSON: a valid object of at most 16 plain values
+// in columns that the layout knows, of which this is a text. False for all else, which read_example() parses. `out`
+// must be empty.
+bool read_flat_text(const Record& record, const Layout& layout, std::string* out);
 
 }  // namespace mxt::data

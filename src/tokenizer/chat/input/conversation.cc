@@ -1,5 +1,6 @@
 #include "tokenizer/chat/input/conversation.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
@@ -143,6 +144,24 @@ OrderedJson normalize_messages(OrderedJson messages, std::string_view name) {
   if (!messages.is_array()) throw BadChat(std::string(name), " must be an array of messages");
   for (size_t i = 0; i < messages.size(); ++i) normalize_message(messages[i], fmt::format("{}[{}]", name, i));
   return messages;
+}
+
+std::vector<std::pair<std::string, size_t>> unused_part_members(const OrderedJson& messages) {
+  std::vector<std::pair<std::string, size_t>> out;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const OrderedJson* content = member(messages[i], "content");
+    if (!content || !content->is_array()) continue;
+    for (const OrderedJson& part : *content) {
+      if (!part.is_object()) continue;
+      for (const auto& [key, value] : part.items()) {
+        const bool says = !value.is_null() && !(value.is_structured() && value.empty());
+        const auto same = [&](const auto& other) { return other.first == key; };
+        if (key != "type" && key != "text" && key != "refusal" && says && std::none_of(out.begin(), out.end(), same))
+          out.emplace_back(key, i);
+      }
+    }
+  }
+  return out;
 }
 
 OrderedJson normalize_tools(OrderedJson tools, std::string_view name) {

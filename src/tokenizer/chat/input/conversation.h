@@ -5,6 +5,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -30,6 +31,9 @@ class BadChat : public Error {
 // calculations, `python` and `python_output`, are among them); a call without its envelope gets it, and without
 // arguments {}. Arguments stay as given, object or JSON text, but must be one of both. Order and further members stay.
 OrderedJson normalize_messages(OrderedJson messages, std::string_view name = "messages");
+
+// Members of text parts that normalize_messages() passes over (cache_control), each with the first message that has it.
+std::vector<std::pair<std::string, size_t>> unused_part_members(const OrderedJson& messages);
 
 // Tools, one tool and parameters given as JSON text are parsed; a tool without its envelope gets it.
 OrderedJson normalize_tools(OrderedJson tools, std::string_view name = "tools");
