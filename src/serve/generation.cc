@@ -128,6 +128,13 @@ OrderedJson Generation::usage() const {
           {"prompt_tokens_details", {{"cached_tokens", shared}}}};
 }
 
+void Generation::put_usage(OrderedJson& chunk) const {
+  if (common_.each_usage)
+    chunk["usage"] = usage();
+  else if (common_.include_usage)
+    chunk["usage"] = nullptr;
+}
+
 bool Generation::token(size_t i, const infer::NewToken& t) {
   std::lock_guard lock(mutex_);
   if (left_ == SIZE_MAX) return false;

@@ -48,6 +48,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
   void write_event(const OrderedJson& j);
   OrderedJson usage() const;
+  void put_usage(OrderedJson& chunk) const;  // of a stream, where the request asks for it
   std::string token_text(int32_t id) const;
 
   OperatorState& s_;

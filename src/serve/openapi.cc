@@ -46,7 +46,9 @@ OrderedJson common() {
           {"ignore_eos", typed("boolean")},
           {"priority", typed("integer")},
           {"stream", typed("boolean")},
-          {"stream_options", {{"type", "object"}, {"properties", {{"include_usage", typed("boolean")}}}}}};
+          {"stream_options",
+           {{"type", "object"},
+            {"properties", {{"include_usage", typed("boolean")}, {"continuous_usage_stats", typed("boolean")}}}}}};
 }
 
 OrderedJson with(OrderedJson properties, OrderedJson required, const OrderedJson& more) {

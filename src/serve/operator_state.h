@@ -101,7 +101,7 @@ inline constexpr std::string_view kCommonNames[] = {"model",
 struct CommonFields {
   infer::Request request;
   std::vector<std::string> stops;
-  bool stream = false, include_usage = false, keep_stop = false, skip_special = true;
+  bool stream = false, include_usage = false, each_usage = false, keep_stop = false, skip_special = true;
   int64_t n = 1;
 };
 CommonFields read_common(const OperatorState& s, const Fields& f, const char* max_tokens_name, int64_t otherwise);

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "net/http.h"
 #include "serve/generation.h"
+#include "tokenizer/chat/input/conversation.h"
 
 namespace mxt::serve {
 namespace {
@@ -22,7 +23,11 @@ class Relay {
                      (*kwargs)["enable_thinking"] == OrderedJson(false);
     parser_.starts_thinking = s.settings.always_thinks && !off;
     if (f.has("tools") && f.text("tool_choice", "auto") != "none") {
-      tools_ = *f.get("tools");
+      try {  // as the parser reads them, whatever their spelling
+        tools_ = tokenizer::normalize_tools(*f.get("tools"));
+      } catch (const tokenizer::BadChat& e) {
+        refuse(e.at(), "{}", e.what());
+      }
       parser_.tools = s.settings.tools;
       parser_.tool_list = &tools_;
     }

@@ -456,6 +456,30 @@ TEST(Api, RequiredToolCallsWholeAndStreamed) {
 
 // As rows of training may have them (tokenizer/chat/input): no envelope, parameters and arguments as JSON text, the
 // older function_call with its result.
+// The grammar leaves both ways open; what the model likes best decides.
+TEST(Api, AnAnswerBesideToolsIsAsTheSchemaSaysOrCalls) {
+  const auto id = [](const char* text) {
+    return std::to_string(
+        post("/tokenize", {{"prompt", text}, {"add_special_tokens", false}}).json()["tokens"][0].get<int>());
+  };
+  for (const char* format : {R"({"type":"json_object"})",
+                             R"({"type":"json_schema","json_schema":{"name":"x","schema":{"const":{"a":1}}}})"}) {
+    auto r = with_tool();
+    r["response_format"] = nlohmann::json::parse(format);
+    r["tool_choice"] = "auto";
+    r["logit_bias"] = {{id("<"), 100}};
+    const auto call = post("/v1/chat/completions", r).json();
+    ASSERT_TRUE(call.contains("choices")) << call.dump();
+    EXPECT_EQ(call["choices"][0]["finish_reason"], "tool_calls") << call.dump();
+    EXPECT_EQ(call["choices"][0]["message"]["tool_calls"][0]["function"]["name"], "weather");
+    r["logit_bias"] = {{id("{"), 100}, {id("}"), 100}};
+    const auto said = post("/v1/chat/completions", r).json();
+    ASSERT_TRUE(said.contains("choices")) << said.dump();
+    EXPECT_FALSE(said["choices"][0]["message"].contains("tool_calls")) << said.dump();
+    EXPECT_EQ(said["choices"][0]["message"]["content"].get<std::string>().substr(0, 1), "{");
+  }
+}
+
 TEST(Api, ToolsAndCallsAreTakenInEverySpelling) {
   using Any = nlohmann::ordered_json;  // the order of members is text too
   const auto tokens = [&](const Any& r) {
@@ -506,6 +530,24 @@ TEST(Api, ToolsAndCallsAreTakenInEverySpelling) {
   EXPECT_EQ(send(shared(), "POST", "/tokenize", p.dump()).json()["error"]["param"], "messages[0].tool_calls");
 }
 
+TEST(Api, UsageInEveryChunkWhereItIsAskedFor) {
+  for (const char* path : {"/v1/chat/completions", "/v1/completions"}) {
+    nlohmann::json r =
+        std::string(path) == "/v1/completions" ? nlohmann::json{{"prompt", "abc"}, {"max_tokens", 4}} : chat();
+    r["stream"] = true;
+    r["stream_options"] = {{"continuous_usage_stats", true}};
+    int last = 0;
+    for (const auto& e : events(post(path, r).body)) {
+      ASSERT_TRUE(e["usage"].is_object()) << e.dump();
+      EXPECT_FALSE(e["choices"].empty());  // none of usage alone was asked for
+      const int now = e["usage"]["completion_tokens"];
+      EXPECT_GE(now, last);
+      last = now;
+    }
+    EXPECT_GT(last, 0) << path;
+  }
+}
+
 TEST(Api, ThinkingIsReasoning) {
   auto r = chat();
   r["chat_template_kwargs"] = {{"enable_thinking", true}};
@@ -517,6 +559,8 @@ TEST(Api, ThinkingIsReasoning) {
 
 TEST(Api, EmbeddingsAndTokens) {
   const auto j = post("/v1/embeddings", {{"model", "tiny"}, {"input", {"abc", "abd"}}}).json();
+  const std::vector<std::string> many(1000, "ab");  // as LangChain sends them
+  EXPECT_EQ(post("/v1/embeddings", {{"input", many}}).json()["data"].size(), 1000u);
   ASSERT_EQ(j["data"].size(), 2u);
   EXPECT_EQ(j["data"][0]["embedding"].size(), 32u);
   EXPECT_NE(j["data"][0]["embedding"], j["data"][1]["embedding"]);
@@ -566,6 +610,8 @@ TEST(Api, BadFieldsAreRefusedByName) {
                                                            {"max_tokens", -1},
                                                            {"max_tokens", 0},
                                                            {"max_tokens", 9223372036854775807},
+                                                           {"max_completion_tokens", 0},
+                                                           {"max_completion_tokens", "all"},
                                                            {"stop", 5},
                                                            {"stop", {1}},
                                                            {"seed", 1.5},
@@ -592,6 +638,14 @@ TEST(Api, BadFieldsAreRefusedByName) {
                                                            {"temprature", 1},
                                                            {"priority", 99999999}})
     expect_bad(path, with(key, v), std::string(key));
+  auto both = with("max_completion_tokens", 4);
+  both["max_tokens"] = "all";
+  expect_bad(path, both, "max_tokens");
+  for (const char* name : {"continuous_usage_stats", "include_usage", "include_obfuscation"}) {
+    auto streamed = with("stream", true);
+    streamed["stream_options"] = {{name, "yes"}};
+    expect_bad(path, streamed, "stream_options." + std::string(name));
+  }
   expect_bad(path, with("response_format", {{"type", "xml"}}), "response_format.type");
   expect_bad(path, with("response_format", {{"type", "json_schema"}}), "response_format.json_schema");
   expect_bad(path, with("messages", {{{"role", "root"}, {"content", "x"}}}), "messages[0].role");
@@ -660,6 +714,47 @@ TEST(Api, TheTemplatesLimitsHold) {
   r = chat("{{ 1/0 }} {% for x in range(10**9) %}{% endfor %}");
   EXPECT_EQ(post("/v1/chat/completions", r).status, 200);  // a message is text, never a template
   EXPECT_TRUE(alive());
+}
+
+// In front of another server the parser knows the tools however they are spelled.
+TEST(Upstream, ToolsInEverySpellingGiveValuesTheirTypes) {
+  HttpServer model(
+      {}, [](const auto&) { return std::nullopt; },
+      [](const auto&, auto reply) {
+        const nlohmann::json message{
+            {"role", "assistant"},
+            {"content", "<tool_call>\n<function=f>\n<parameter=s>\n12\n</parameter>\n</function>\n</tool_call>"}};
+        reply->send(
+            {200,
+             {{"Content-Type", "application/json"}},
+             nlohmann::json{{"choices", {{{"index", 0}, {"message", message}, {"finish_reason", "stop"}}}}}.dump()});
+      });
+  model.start();
+  OperatorSettings settings;
+  settings.tools = ToolStyle::kQwenCoder;
+  settings.upstream = "http://127.0.0.1:" + std::to_string(model.port());
+  Operator op({}, settings);
+  HttpServer front(
+      {}, [&](const auto& r) { return op.gate(r); },
+      [&](const auto& r, auto reply) { op.handle(r, std::move(reply)); });
+  front.start();
+  const auto tools = nlohmann::json::parse(
+      R"([{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"s":{"type":"string"}}}}}])");
+  auto bare = nlohmann::json::array({tools[0]["function"]}), text = tools;
+  text[0]["function"]["parameters"] = text[0]["function"]["parameters"].dump();
+  const auto ask_with = [&](const nlohmann::json& list) {
+    auto r = chat();
+    r["tools"] = list;
+    return ask("http://127.0.0.1:" + std::to_string(front.port()), "POST", "/v1/chat/completions", r.dump(), {});
+  };
+  for (const nlohmann::json& list : {tools, bare, text, nlohmann::json(tools.dump())}) {
+    const auto j = ask_with(list).json();
+    ASSERT_TRUE(j.contains("choices")) << j.dump();
+    EXPECT_EQ(j["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"], R"({"s": "12"})") << list.dump();
+  }
+  EXPECT_EQ(ask_with({{{"type", "function"}, {"function", {{"name", "f"}, {"parameters", "{"}}}}}).status, 400);
+  front.drain(0);
+  model.drain(0);
 }
 
 TEST(Http, BadRequestsGetAnAnswerAndCostNothing) {

@@ -55,6 +55,7 @@ class JsonGrammar {
   Rule schema(const OrderedJson& schema);
   // `one`: exactly one call, else one or more.
   Rule tool_calls(const OrderedJson& tools, const std::string& only, ToolStyle style, bool one);
+  Rule any_of(const std::vector<Rule>& rules);  // one of them
   // Reasoning that ends in </think>, then `body`. `opened`: the prompt has the <think> already; else the reasoning may
   // be left out.
   Rule after_thinking(Rule body, bool opened);
@@ -132,7 +133,6 @@ class JsonGrammar {
   Rule as_text(Rule r, bool may_hold_tags, const std::string& at);
   Rule argument(const std::string& name, const OrderedJson& written, const std::string& at, int depth);
   Rule any_argument();
-  Rule any_of(const std::vector<Rule>& rules);
   Rule digits(size_t k);                                          // decimal ones
   Rule between(const std::string& low, const std::string& high);  // integers ≥ 0
   struct Bound;                                                   // of a number with a fraction

@@ -65,7 +65,7 @@ class Chat final : public Generation {
     o.logprobs = OrderedJson::array();
     one["finish_reason"] = c.done ? OrderedJson(reason(c, o)) : OrderedJson(nullptr);
     j["choices"].push_back(std::move(one));
-    if (common_.include_usage) j["usage"] = nullptr;
+    put_usage(j);
     write_event(j);
   }
   std::string reason(const Choice& c, const Output& o) const {
@@ -248,10 +248,22 @@ std::shared_ptr<Automaton> answer_grammar(OperatorState& s, const Fields& f, con
     return compile([&](JsonGrammar& g) { return g.tool_calls(p.tools, only, style, one_call || !only.empty()); },
                    fmt::format("tools {} {} {} {}", static_cast<int>(style), only, one_call, dump(p.tools)), "tools");
   }
-  if (type == "json_object") return compile([](JsonGrammar& g) { return g.any_object(); }, "object", "response_format");
-  if (type == "json_schema")
-    return compile([&](JsonGrammar& g) { return g.schema(schema); }, "schema " + dump(schema), "response_format");
-  return nullptr;
+  if (type == "text") return nullptr;
+  // Where the model may call tools the answer is as the schema says, or calls.
+  const bool may_call = choice == ToolChoice::kAuto && s.settings.tools != ToolStyle::kNone;
+  const auto body = [&](JsonGrammar& g) {
+    const auto said = type == "json_object" ? g.any_object() : g.schema(schema);
+    if (!may_call) return said;
+    try {
+      return g.any_of({said, g.tool_calls(p.tools, "", s.settings.tools, one_call)});
+    } catch (const Error& e) {
+      refuse("tools", "tools: {}", e.what());
+    }
+  };
+  std::string source = type == "json_object" ? "object" : "schema " + dump(schema);
+  if (may_call)
+    source += fmt::format(" or tools {} {} {}", static_cast<int>(s.settings.tools), one_call, dump(p.tools));
+  return compile(body, source, "response_format");
 }
 
 }  // namespace
@@ -276,8 +288,9 @@ void chat_completions(OperatorState& s, const HttpRequest& http, std::shared_ptr
   }
   std::string model;
   const int adapter = s.adapter_of(f, model);
+  for (const char* name : {"max_tokens", "max_completion_tokens"})
+    if (f.integer(name, 1, 0, INT32_MAX) == 0) refuse(name, "{} must be at least 1", name);
   CommonFields common = read_common(s, f, f.has("max_completion_tokens") ? "max_completion_tokens" : "max_tokens", -1);
-  if (common.request.max_tokens == 0) refuse("max_tokens", "max_tokens must be at least 1");
   Chat::Plan plan;
   plan.logprobs = f.flag("logprobs", false);
   const int64_t likely = f.integer("top_logprobs", 0, 0, s.settings.max_logprobs);

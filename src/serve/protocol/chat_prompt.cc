@@ -99,6 +99,14 @@ void take_pictures(OrderedJson& message, const std::string& mark, std::vector<st
   }
 }
 
+// What of a request's messages the answer does not depend on: once for each, so that a client's habit fills no log.
+void say_unused(const std::string& model, const std::string& what) {
+  static std::mutex mutex;
+  static std::set<std::string> said;
+  std::lock_guard lock(mutex);
+  if (said.size() < 64 && said.insert(model + " " + what).second) log::warn("{}: the chat template {}", model, what);
+}
+
 // What is common to all who render chats is tokenizer/chat/input's: spellings of calls, tools, parts.
 OrderedJson messages_of(const OrderedJson& list, const ServedModel& served, std::vector<std::string>& uris) {
   if (!list.is_array() || list.empty()) refuse("messages", "messages must be a list with at least one message");
@@ -109,6 +117,8 @@ OrderedJson messages_of(const OrderedJson& list, const ServedModel& served, std:
     out.push_back(list[i]);
     if (served.show) take_pictures(out.back(), served.picture_mark, uris, fmt::format("messages[{}].content", i));
   }
+  for (const auto& [name, i] : tokenizer::unused_part_members(out))
+    say_unused(served.names.at(0).first, fmt::format("does not see \"{}\" of a content's parts: it is not used", name));
   try {
     out = tokenizer::normalize_messages(std::move(out));
   } catch (const tokenizer::BadChat& e) {
@@ -156,14 +166,6 @@ OrderedJson tools_of(const OrderedJson& given) {
   return list;
 }
 
-// What of a request's messages the answer does not depend on: once for each, so that a client's habit fills no log.
-void say_unused(const std::string& model, const std::string& what) {
-  static std::mutex mutex;
-  static std::set<std::string> said;
-  std::lock_guard lock(mutex);
-  if (said.size() < 64 && said.insert(model + " " + what).second) log::warn("{}: the chat template {}", model, what);
-}
-
 void say_unused(const std::string& model, const tokenizer::RenderedChat& r, const OrderedJson& messages) {
   for (const auto& [member, i] : r.unread)
     say_unused(model, fmt::format("does not read \"{}\" of messages: it is not used", member));
@@ -200,6 +202,10 @@ ChatPrompt render_chat(const OperatorState& s, const Fields& f, OrderedJson tool
                              "chat_template", "tokenize", "return_dict", "template"})
       if (k->contains(name)) refuse("chat_template_kwargs", "chat_template_kwargs may not set {}", name);
     kwargs = *k;
+    for (const auto& [name, value] : kwargs.items())
+      if (!s.served.chat->jinja().reads(name) && s.served.chat_source.find(name) == std::string::npos)
+        say_unused(s.served.names.at(0).first,
+                   fmt::format("does not read chat_template_kwargs.{}: it is not used", name));
   }
   const std::string effort = f.text("reasoning_effort", "medium");
   bool known = false;

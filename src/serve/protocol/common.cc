@@ -66,6 +66,8 @@ CommonFields read_common(const OperatorState& s, const Fields& f, const char* ma
     const Fields inside(*o, "stream_options.");
     inside.only({"include_usage", "include_obfuscation", "continuous_usage_stats"});
     c.include_usage = inside.flag("include_usage", false);
+    c.each_usage = inside.flag("continuous_usage_stats", false);
+    inside.flag("include_obfuscation", false);  // nothing is padded here
   }
   c.n = f.integer("n", 1, 1, s.settings.max_choices);
   return c;

@@ -93,7 +93,7 @@ class Completion final : public Generation {
   void send(Choice& c, Output& o) {
     OrderedJson j = frame();
     j["choices"].push_back(choice(c, o));
-    if (common_.include_usage) j["usage"] = nullptr;
+    put_usage(j);
     write_event(j);
   }
   void on_token(Choice& c, const infer::NewToken& t) override {

@@ -78,6 +78,8 @@ std::string base64(const std::vector<float>& v) {
   return out;
 }
 
+constexpr size_t kMaxInputs = 2048;  // texts of one request, as OpenAI has it
+
 // Answers when the last of several texts is done.
 class Embedding : public std::enable_shared_from_this<Embedding> {
  public:
@@ -197,7 +199,7 @@ void embeddings(OperatorState& s, const HttpRequest& http, std::shared_ptr<Reply
       s.served.model->config().hidden_size)
     refuse("dimensions", "this model's embeddings have {} dimensions", s.served.model->config().hidden_size);
   if (!f.has("input")) refuse("input", "input is missing");
-  const auto inputs = read_prompts(*f.get("input"), "input", static_cast<size_t>(s.settings.max_choices));
+  const auto inputs = read_prompts(*f.get("input"), "input", kMaxInputs);
   std::vector<infer::Request> requests;
   for (const Prompt& p : inputs) {
     infer::Request r;
