@@ -38,6 +38,9 @@ TEST(ModelConfig, NullIsNoDefault) {
   }
   EXPECT_EQ(parse(R"({"model_type":"llama","eos_token_id":[7,9]})").eos, (std::vector<int64_t>{7, 9}));
   EXPECT_EQ(parse(R"({"model_type":"llama"})").eos, std::vector<int64_t>{2});
+  for (const char* beyond : {"100", "[7,100]", "4000000"})
+    refused(fmt::format(R"({{"model_type":"llama","vocab_size":100,"eos_token_id":{}}})", beyond), Exit::kBadInput,
+            "lies beyond the vocabulary (vocab_size 100)");
   EXPECT_EQ(parse(R"({"model_type":"gpt2","eos_token_id":null})").bos, 50256);
 }
 
@@ -112,11 +115,11 @@ TEST(ModelConfig, DefaultsAreTransformers) {
 TEST(ModelConfig, BothSpellingsOfTransformersAgree) {
   const ModelConfig old =
       parse(R"({"architectures":["LlamaForCausalLM"],"model_type":"llama","hidden_size":2048,"num_attention_heads":32,
-    "num_key_value_heads":8,"num_hidden_layers":16,"rope_theta":500000.0,"torch_dtype":"bfloat16","eos_token_id":[128001,128008],
+    "num_key_value_heads":8,"num_hidden_layers":16,"rope_theta":500000.0,"torch_dtype":"bfloat16","vocab_size":128256,"eos_token_id":[128001,128008],
     "rope_scaling":{"factor":32.0,"high_freq_factor":4.0,"low_freq_factor":1.0,"original_max_position_embeddings":8192,"rope_type":"llama3"}})");
   const ModelConfig now =
       parse(R"({"architectures":["LlamaForCausalLM"],"model_type":"llama","hidden_size":2048,"num_attention_heads":32,
-    "num_key_value_heads":8,"num_hidden_layers":16,"dtype":"bfloat16","eos_token_id":[128001,128008],
+    "num_key_value_heads":8,"num_hidden_layers":16,"dtype":"bfloat16","vocab_size":128256,"eos_token_id":[128001,128008],
     "rope_parameters":{"rope_theta":500000.0,"factor":32.0,"high_freq_factor":4.0,"low_freq_factor":1.0,"original_max_position_embeddings":8192,
     "rope_type":"llama3"}})");
   EXPECT_EQ(old.rope_theta, 500000.0);

@@ -85,8 +85,9 @@ TEST(EndOfTurn, EveryPlaceCounts) {
             (Ids{257, 259, 256}));
   // What the template writes at the end of a turn, and training trains on.
   EXPECT_EQ(end_of_turn(*tok, chat(*tok, kChatMl).get(), config(R"(,"eos_token_id":null)")), (Ids{257, 259}));
-  // Ids that the model has no row for can never come.
-  EXPECT_EQ(end_of_turn(*tok, nullptr, config(R"(,"eos_token_id":[100000,258])")), (Ids{257, 258}));
+  // Ids that the model has no row for can never come: whoever states them is told.
+  EXPECT_THROW(config(R"(,"eos_token_id":[100000,258])"), Error);
+  EXPECT_THROW(config(R"(,"eos_token_id":null)", R"({"eos_token_id":270})"), Error);
 }
 
 TEST(EndOfTurn, NullMeansNone) {
