@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <cctype>
+#include <chrono>
 #include <cmath>
 #include <ctime>
 #include <nlohmann/json.hpp>
@@ -867,6 +868,28 @@ TEST(ToolGrammar, QwenCodersArgumentsAreThoseOfTheWholeSchema) {
   EXPECT_THROW(Coder(R"({"type":"object","properties":{"p":{"type":"string","format":"lunar"}}})"), Error);
   EXPECT_THROW(Coder(R"({"type":"object","properties":{"a>b":{"type":"string"}}})"), Error);
   EXPECT_THROW(Coder(R"({"enum":[{"a":1}]})"), Error);
+}
+
+// As servers of tools give them: many, with optional texts and short lists of values.
+TEST(ToolGrammar, ManyToolsCostLittle) {
+  OrderedJson tools = OrderedJson::array();
+  for (int i = 0; i < 100; ++i) {
+    OrderedJson properties = OrderedJson::object();
+    for (int k = 0; k < 8; ++k)
+      properties["p" + std::to_string(k)] =
+          OrderedJson::parse(k % 2 ? R"({"anyOf":[{"type":"string"},{"type":"null"}],"default":null})"
+                                   : R"({"anyOf":[{"enum":["asc","desc","none"],"type":"string"},{"type":"null"}]})");
+    tools.push_back({{"type", "function"},
+                     {"function",
+                      {{"name", "f" + std::to_string(i)},
+                       {"parameters", {{"type", "object"}, {"properties", std::move(properties)}}}}}});
+  }
+  JsonGrammar g;
+  const auto begun = std::chrono::steady_clock::now();
+  const auto root = g.tool_calls(tools, "", ToolStyle::kQwenCoder, false);
+  Automaton a(g.take(root), bytes());
+  EXPECT_TRUE(a.matches("<tool_call>\n<function=f99>\n<parameter=p1>\nx\n</parameter>\n</function>\n</tool_call>"));
+  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count(), 20.0);
 }
 
 TEST(ToolGrammar, AfterThinking) {

@@ -129,8 +129,9 @@ class JsonGrammar {
   Rule free_text();
   Rule counted_text(int64_t least, int64_t most, const std::string& at);
   Rule other_values(JsonTypes types);
+  Rule any_text(const std::string& at);
   std::optional<Rule> listed_text(const std::string& text);
-  Rule as_text(Rule r, bool may_hold_tags, const std::string& at);
+  Rule as_text(Rule r, const std::string& at);
   Rule argument(const std::string& name, const OrderedJson& written, const std::string& at, int depth);
   Rule any_argument();
   Rule digits(size_t k);                                          // decimal ones
@@ -150,8 +151,12 @@ class JsonGrammar {
 
   Grammar g_;
   Form form_ = Form::kJson;
-  Rule others_ = -1;     // of kText: texts that are read as a value of another type
-  Rule free_text_ = -1;  // once it is wanted
+  Rule others_ = -1;  // of kText: texts that are read as a value of another type
+  // Once they are wanted: free_text(), other_values(), any_text() beside other values, and what reads those.
+  Rule free_text_ = -1;
+  std::map<JsonTypes, Rule> other_values_;
+  std::map<Rule, Rule> any_text_;
+  std::map<Rule, std::shared_ptr<Automaton>> other_machines_;
   const OrderedJson* document_ = nullptr;
   std::map<std::string, Rule> references_, merged_;
   std::map<std::tuple<Rule, int64_t, bool>, Rule> counted_;  // element, how many, exactly so many

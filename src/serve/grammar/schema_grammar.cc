@@ -416,7 +416,7 @@ JsonGrammar::Rule JsonGrammar::string(const OrderedJson& s, const std::string& a
   }
   const bool text = form_ == Form::kText;
   if (all.empty() && text) {
-    if (least == 0 && most < 0) return as_text(free_text(), false, at);
+    if (least == 0 && most < 0) return any_text(at);
     if (others_ < 0) return counted_text(least, most, at);
     all.push_back(repeat(text_char_, 0, -1));
   }
@@ -426,7 +426,7 @@ JsonGrammar::Rule JsonGrammar::string(const OrderedJson& s, const std::string& a
   }
   Rule r = all[0];
   for (size_t i = 1; i < all.size(); ++i) r = intersection(r, all[i], at);
-  if (text) r = as_text(r, true, at);
+  if (text) r = as_text(r, at);
   return least > 0 || most >= 0 ? of_length(r, least, most, at) : r;
 }
 

@@ -86,6 +86,7 @@ JsonGrammar::Rule JsonGrammar::counted_text(int64_t least, int64_t most, const s
 
 // Texts that are read as another value than a text, where the schema allows one of these types: 12, null, [1].
 JsonGrammar::Rule JsonGrammar::other_values(JsonTypes types) {
+  if (const auto it = other_values_.find(types); it != other_values_.end()) return it->second;
   const auto space = [&] { return byte_range(' ', ' ') | byte_range('\t', '\n') | byte_range('\r', '\r'); };
   const Rule some_space = repeat(g_.of({{g_.bytes(space())}}), 0, -1), r = g_.add();
   const auto add = [&](Sequence s, bool ends) {
@@ -118,19 +119,31 @@ JsonGrammar::Rule JsonGrammar::other_values(JsonTypes types) {
     }
     add(s, true);
   }
-  return r;
+  return other_values_[types] = r;
+}
+
+// Any text that is read as one.
+JsonGrammar::Rule JsonGrammar::any_text(const std::string& at) {
+  if (others_ < 0) return free_text();
+  const auto [it, fresh] = any_text_.emplace(others_, -1);
+  if (fresh) it->second = intersection(free_text(), others_, at, true);
+  return it->second;
 }
 
 // A listed text as an argument; nothing where it would be read as something else, or end before its end.
 std::optional<JsonGrammar::Rule> JsonGrammar::listed_text(const std::string& text) {
   if (text.find(kEnd) != std::string::npos) return std::nullopt;
-  if (others_ >= 0 && machine(others_).matches(text)) return std::nullopt;
+  if (others_ >= 0) {
+    auto& others = other_machines_[others_];
+    if (!others) others = std::make_shared<Automaton>(machine(others_));
+    if (others->matches(text)) return std::nullopt;
+  }
   return literal(text);
 }
 
 // What the rest of a schema's string leaves, as an argument.
-JsonGrammar::Rule JsonGrammar::as_text(Rule r, bool may_hold_tags, const std::string& at) {
-  if (may_hold_tags) r = intersection(r, free_text(), at);
+JsonGrammar::Rule JsonGrammar::as_text(Rule r, const std::string& at) {
+  r = intersection(r, free_text(), at);
   return others_ < 0 ? r : intersection(r, others_, at, true);
 }
 
