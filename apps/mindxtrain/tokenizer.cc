@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/threads.h"
+#include "data/shape/example.h"
 #include "model_files.h"
 #include "verbs.h"
 
@@ -99,6 +100,18 @@ void decode(const Options& o) {
   emit(o, out);
 }
 
+// A row as training reads it, with the same checks.
+data::Example read_chat_row(const std::string& file, int64_t line, std::string_view text) {
+  data::Record r;
+  r.text = text;
+  r.path = std::make_shared<const std::string>(file);
+  r.line = line;
+  data::Example e = data::read_example(r, data::find_layout(r, {}));
+  if (e.kind != data::Example::Kind::kChat || !e.pictures.empty())
+    fail_input("{}: a conversation of texts is wanted", r.where());
+  return e;
+}
+
 void render(const Options& o) {
   const auto side = load_text_side(resolve_model(o.model, std::nullopt, Fetch::kAllowed, Parts::kNoWeights));
   if (!side.chat) fail_input("{}: has no chat template", o.model);
@@ -109,11 +122,9 @@ void render(const Options& o) {
     ++line;
     if (trim(row).empty()) continue;
     const OrderedJson j = parse_ordered_json(row, fmt::format("{}:{}", o.input, line));
-    if (!j.is_object() || !j.contains("messages"))
+    if (!j.is_object() || !(j.contains("messages") || j.contains("conversations")))
       fail_input("{}:{}: a row is {{\"messages\":[…],\"tools\":…,\"add_generation_prompt\":…}}", o.input, line);
     tokenizer::ChatInput in;
-    in.messages = &j["messages"];
-    if (j.contains("tools") && !j["tools"].is_null()) in.tools = &j["tools"];
     if (j.contains("chat_template_kwargs") && !j["chat_template_kwargs"].is_null())
       in.kwargs = &j["chat_template_kwargs"];
     if (const auto it = j.find("add_generation_prompt"); it != j.end() && !it->is_null()) {
@@ -122,6 +133,9 @@ void render(const Options& o) {
     }
     OrderedJson answer;
     try {
+      const data::Example e = read_chat_row(o.input, line, row);
+      in.messages = e.messages.get();
+      in.tools = e.tools.get();
       // Where text alone is wanted, nothing need be told about what would be trained.
       const auto r = o.json ? side.chat->render(in) : side.chat->render_prompt(in);
       answer["text"] = r.text;

@@ -133,6 +133,17 @@ TEST_F(Chat, ItsFormatIsWhatTheFolderRendersAndAnswersIn) {
   EXPECT_NE(r.out.find("<|python_start|>13 + 28<|python_end|><|output_start|>41<|output_end|>41<|assistant_end|>"),
             std::string::npos)
       << r.out;
+  // Rows are read and checked as in training.
+  write_file_atomic(f_ / "chats.jsonl",
+                    R"({"conversations":[{"from":"human","value":"said"},{"from":"gpt","value":"answered"}]}
+{"messages":[{"role":"User","content":"x"},{"role":"assistant","content":"y"}]}
+{"messages":[{"role":"user","content":5},{"role":"assistant","content":"y"}]}
+)");
+  r = cli::run("tokenizer render --model " + (f_ / "model") + " --input " + (f_ / "chats.jsonl"));
+  ASSERT_EQ(r.code, 0) << r.out;
+  for (const char* part : {"<|user_start|>said<|user_end|>", "answered<|assistant_end|>",
+                           "the role \"User\" is written \"user\"", "\"content\" must be a text"})
+    EXPECT_NE(r.out.find(part), std::string::npos) << part << "\n" << r.out;
   r = cli::run("chat --model " + (f_ / "model") + " --prompt 'What is 13 + 28?' --max-tokens 8 --temperature 0");
   EXPECT_EQ(r.code, 0) << r.out;
 }
