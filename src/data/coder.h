@@ -3,12 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
@@ -63,15 +64,31 @@ class SampleEncoder {
   virtual std::string digest() const = 0;  // of everything above: equal digest = equal tokens for equal rows
   // Bytes of one token, for showing.
   virtual std::string token_bytes(int32_t id) const = 0;
-  // Of many rows alike the first one met is named; hostile rows with ever new kinds are not followed without end.
-  void warn_once(const std::string& kind, const std::string& text) const {
+  // Of many rows alike the first one met is named, the others are counted: say_more() says how many there were, where
+  // `first` names that one. Hostile rows with ever new kinds are not followed without end.
+  void warn_once(const std::string& kind, const std::string& text, const std::string& first = "") const {
     std::lock_guard lock(mutex_);
-    if (warned_.size() < 32 && warned_.insert(kind).second) log::warn("{}", text);
+    if (const auto it = warned_.find(kind); it != warned_.end()) {
+      ++it->second.more;
+    } else if (warned_.size() < 32) {
+      warned_.emplace(kind, Warned{first, 0});
+      log::warn("{}", text);
+    }
+  }
+  void say_more() const {
+    std::lock_guard lock(mutex_);
+    for (auto& [kind, w] : warned_)
+      if (const int64_t more = std::exchange(w.more, 0); more > 0 && !w.first.empty())
+        log::warn("data: {} more like {}", more, w.first);
   }
 
  private:
+  struct Warned {
+    std::string first;
+    int64_t more;
+  };
   mutable std::mutex mutex_;
-  mutable std::set<std::string> warned_;
+  mutable std::map<std::string, Warned> warned_;
 };
 
 // The date that templates with strftime_now see in training data: fixed, so that equal inputs prepare to equal bytes on

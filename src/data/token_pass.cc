@@ -132,6 +132,7 @@ void TokenPass::run(const RowSource& source, Curation* curation, Spill* out) {
     }
     before_bytes += static_cast<double>(stream.bytes());
   }
+  coder_.say_more();
   if (found) log::info("data: {} blocks were tokenized before", found);
   if (row == 0) fail_no_rows(source);
 }
@@ -232,8 +233,7 @@ void TokenPass::fill(const std::vector<Record>& rows, const Layout& layout, cons
                                 s_.crop || s_.answers != Answers::kNone ? nullptr : &pictures_};
         const auto encode = [&](const Record& record) {
           Example e = read_example(record, layout);
-          for (const RowNote& note : e.notes)
-            coder_.warn_once(note.kind, fmt::format("{}: {}, here and perhaps in other rows", r.where(), note.text));
+          for (const RowNote& note : e.notes) warn_row(coder_, note.kind, note.text, r.where());
           if (s_.crop) e = as_text(std::move(e), record.where());
           return s_.answers == Answers::kNone      ? encode_example(e, coder_, rules, r.where())
                  : s_.answers == Answers::kPrompts ? encode_prompt(e, coder_, rules, r.where())

@@ -147,6 +147,20 @@ TEST(SampleEncoder, MembersThatNoTemplateReadsAreNamed) {
             "messages[0] (role \"user\") asks to be trained on, but only what the assistant says is|");
 }
 
+TEST(SampleEncoder, TheFirstOfManyAlikeIsNamedAndTheOthersAreCounted) {
+  const auto coder = characters_with_chat();
+  ::testing::internal::CaptureStderr();
+  for (int line = 1; line <= 5; ++line)
+    warn_row(*coder, "member x", "\"x\" is not used", fmt::format("d.jsonl:{}", line));
+  warn_row(*coder, "member y", "\"y\" is not used", "d.jsonl:6");
+  coder->say_more();
+  coder->say_more();
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_HAS(said, "d.jsonl:1: \"x\" is not used, here and perhaps in other rows");
+  EXPECT_HAS(said, "data: 4 more like d.jsonl:1: \"x\" is not used\n");
+  EXPECT_EQ(said.find("more like"), said.rfind("more like")) << said;
+}
+
 TEST(SampleEncoder, TemplatesThatDropToolsAreRefusedWithTheRow) {
   const auto coder = characters_with_chat();
   Record r;

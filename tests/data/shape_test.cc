@@ -335,6 +335,15 @@ TEST(Shape, PreferenceAndReferenceRowsAreChecked) {
   EXPECT_HAS(check(R"({"prompt":"p","chosen":1,"rejected":"b"})"), "\"chosen\" is a number");
 }
 
+TEST(Shape, ATurnThatSaysItTwiceSaysTheSame) {
+  const auto turn = [](const std::string& members) {
+    return error_of([&] { read(row("{\"conversations\":[{" + members + R"(},{"from":"gpt","value":"a"}]})")); });
+  };
+  EXPECT_EQ(turn(R"("from":"human","value":"q","role":"user","content":"q")"), "");
+  EXPECT_HAS(turn(R"("from":"human","value":"q","role":"assistant")"), "has the role \"assistant\"");
+  EXPECT_HAS(turn(R"("from":"human","value":"q","content":"p")"), "another \"content\"");
+}
+
 // A prompt of another form than the answers is used, or refused.
 TEST(Shape, APromptInAnotherFormThanItsAnswers) {
   const std::string user = R"({"role":"user","content":"q"})", a = R"({"role":"assistant","content":"a"})",

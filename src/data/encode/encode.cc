@@ -123,8 +123,12 @@ Document take_tokens(const Example& e, const SampleEncoder& coder, const EncodeR
 }  // namespace
 
 void say_notes(const RenderedChat& chat, const SampleEncoder& coder, const std::string& where) {
-  for (const RenderedChat::Note& note : chat.notes)
-    coder.warn_once(note.kind, fmt::format("{}: {}, here and perhaps in other rows", where, note.text));
+  for (const RenderedChat::Note& note : chat.notes) warn_row(coder, note.kind, note.text, where);
+}
+
+void warn_row(const SampleEncoder& coder, const std::string& kind, const std::string& text, const std::string& where) {
+  coder.warn_once(kind, fmt::format("{}: {}, here and perhaps in other rows", where, text),
+                  fmt::format("{}: {}", where, text));
 }
 
 Document encode_example(const Example& e, const SampleEncoder& coder, const EncodeRules& rules,

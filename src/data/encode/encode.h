@@ -50,6 +50,7 @@ Document encode_prompt(const Example& example, const SampleEncoder& coder, const
                        const std::string& where);
 
 // What of the row the rendered chat has nothing of, said once for each kind.
+void warn_row(const SampleEncoder& coder, const std::string& kind, const std::string& text, const std::string& where);
 void say_notes(const RenderedChat& chat, const SampleEncoder& coder, const std::string& where);
 
 // Keeps the first `seq_len` tokens of each sequence; a picture is never cut: it goes with all that follows. Returns how

@@ -73,8 +73,19 @@ OrderedJson sharegpt_turn(const OrderedJson& turn, const std::string& at) {
     fail_input("{} needs \"from\" and \"value\", both texts", at);
   };
   const std::string &from = field("from", "role"), &value = field("value", "content");
-  const std::string who = speaker(from);
-  const auto* known = std::find_if(kSpeakers.begin(), kSpeakers.end(), [&](const auto& s) { return s[0] == who; });
+  const auto find = [](const std::string& name) {
+    return std::find_if(kSpeakers.begin(), kSpeakers.end(),
+                        [who = speaker(name)](const auto& s) { return s[0] == who; });
+  };
+  const auto* known = find(from);
+  // What stands there twice must say the same.
+  const std::string role = text_member(turn, "role"), content = text_member(turn, "content");
+  if (!role.empty() && role != from)
+    if (const auto* other = find(role);
+        known != kSpeakers.end() && other != kSpeakers.end() && (*other)[1] != (*known)[1])
+      fail_input("{} is from \"{}\" and has the role \"{}\": leave one of them out", at, from, role);
+  if (!content.empty() && content != value)
+    fail_input("{} has a \"value\" and another \"content\": leave one of them out", at);
   if (known == kSpeakers.end()) {
     std::string names;
     for (const auto& s : kSpeakers) names += (names.empty() ? "" : ", ") + std::string(s[0]);
