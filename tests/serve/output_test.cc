@@ -115,6 +115,10 @@ TEST(Hermes, SeveralCallsInABlockAndMissingTags) {
                               "}\n<tool_call>\n", "}\n</tool_call>\n<tool_call>"})
     for (const char* end : {"\n</tool_call>", "", "</tool_call>\n"})
       expect(kHermes, "<tool_call>\n" + a + between + b + end, both);
+  // Arguments that cannot be read are content, not lost.
+  const std::string slip = R"(<tool_call>{"name": "a", arguments: {"x": 1}}</tool_call>)";
+  expect(kHermes, slip, {slip, "", {}, {}});
+  expect(kHermes, R"(<tool_call>{"name": "a"</tool_call>)", {"", "", {"a"}, {"{}"}});
   // Without its last bracket, too.
   expect(kHermes, R"(<tool_call>{"name": "a", "arguments": {"x": 1}<tool_call>)" + b + "</tool_call>", both);
   expect(kHermes, R"(<tool_call>{"name": "a", "arguments": {"x": 1}</tool_call>)" + std::string("Done."),

@@ -255,17 +255,21 @@ class Hermes final : public OutputParser {
       state_ = State::kBehind;
       return true;
     }
-    // What is no call, or not yet: all up to the next tag.
-    const size_t open = held_.find(kOpen), close = held_.find(kClose);
-    if (open == std::string::npos && close == std::string::npos) {
-      const size_t keep = std::max(partial_tag(held_, kOpen), partial_tag(held_, kClose));
-      block_ += held_.substr(0, held_.size() - keep);
-      held_.erase(0, held_.size() - keep);
-      return false;
+    // What is no call, or not yet: all up to the next tag. More than slips behind a name alone may be its arguments: no
+    // call then.
+    const auto pass = [&](size_t n) {
+      const std::string text = held_.substr(0, n);
+      call_.no_call |= text.find_first_not_of(kSlips) != std::string::npos;
+      block_ += text;
+      held_.erase(0, n);
+    };
+    const size_t tag = std::min(held_.find(kOpen), held_.find(kClose));
+    pass(std::min(tag, held_.size() - std::max(partial_tag(held_, kOpen), partial_tag(held_, kClose))));
+    if (tag == std::string::npos) return false;
+    if (held_.starts_with(kClose) && !is_call()) {
+      block_ += kClose;
+      held_.erase(0, kClose.size());
     }
-    const size_t end = close < open ? close + (is_call() ? 0 : kClose.size()) : open;
-    block_ += held_.substr(0, end);
-    held_.erase(0, end);
     end_call(true, true, out);
     if (call_.begun) return state_ = State::kBehind, true;
     state_ = State::kText;
