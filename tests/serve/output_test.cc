@@ -190,6 +190,7 @@ TEST(QwenCoder, MissingTagsLoseNothing) {
   // Cut off: a text as far as it came, nothing of what may go on.
   expect(s, "<tool_call>\n" + f + n(1) + end + "<parameter=s>\nxy", {"", "", {"f"}, {R"({"n": 1, "s": "xy"})"}}, false);
   expect(s, "<tool_call>\n" + f + "<parameter=n>\n1", {"", "", {"f"}, {"{}"}}, false);
+  expect(s, "<tool_call>\n" + f + "<parameter=any>\n1", {"", "", {"f"}, {R"({"any": "1"})"}}, false);
   expect(s, "<tool_call>\n" + f + "<parameter=z>\n{\"a\":1,\"a\":2}\n" + end + close + "</tool_call>",
          {"", "", {"f"}, {R"({"z": {"a":1}})"}});
 }

@@ -130,7 +130,7 @@ class QwenCoder final : public OutputParser {
     }
     const size_t name_end = held_.find('>'), end = name_end == std::string::npos ? name_end : value_end(name_end);
     if (end == std::string::npos) return false;
-    take_parameter(name_end, end, out);
+    take_parameter(name_end, end, true, out);
     held_.erase(0, held_.find(kParameterEnd) == end ? end + kParameterEnd.size() : end);
     return true;
   }
@@ -145,12 +145,13 @@ class QwenCoder final : public OutputParser {
       }
     return end;
   }
-  void take_parameter(size_t name_end, size_t end, Deltas& out) {
+  // `whole`: its end has been seen; of a value that is cut off nothing but its text is known.
+  void take_parameter(size_t name_end, size_t end, bool whole, Deltas& out) {
     const std::string key = held_.substr(kParameter.size(), name_end - kParameter.size());
     std::string value = held_.substr(name_end + 1, end - name_end - 1);
     if (value.starts_with('\n')) value.erase(0, 1);
     if (value.ends_with('\n')) value.pop_back();
-    argue((first_ ? "{" : ", ") + quoted(key) + ": " + spell(key, value), out);
+    argue((first_ ? "{" : ", ") + quoted(key) + ": " + (whole ? spell(key, value) : quoted(value)), out);
     first_ = false;
   }
   void end_call(Deltas& out) {
@@ -175,7 +176,7 @@ class QwenCoder final : public OutputParser {
       }
       end = std::max(end, name_end + 1);
       const std::string key = held_.substr(kParameter.size(), name_end - kParameter.size());
-      if (ended || types_of(key) == kStringType) take_parameter(name_end, end, out);
+      if (ended || (types_of(key) & kStringType)) take_parameter(name_end, end, ended, out);
     } else if (!held_.starts_with(kParameter)) {  // all else is the beginning of a tag
       junk_ += held_.starts_with('<') ? "" : held_;
     }
