@@ -41,6 +41,8 @@ TEST(ModelConfig, NullIsNoDefault) {
   for (const char* beyond : {"100", "[7,100]", "4000000"})
     refused(fmt::format(R"({{"model_type":"llama","vocab_size":100,"eos_token_id":{}}})", beyond), Exit::kBadInput,
             "lies beyond the vocabulary (vocab_size 100)");
+  // GPT-2's own is no statement: transformers writes it beside any vocabulary.
+  EXPECT_EQ(parse(R"({"model_type":"gpt2","vocab_size":96,"eos_token_id":50256})").eos, std::vector<int64_t>{50256});
   EXPECT_EQ(parse(R"({"model_type":"gpt2","eos_token_id":null})").bos, 50256);
 }
 

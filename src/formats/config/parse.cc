@@ -82,12 +82,13 @@ std::optional<DType> parse_dtype(const Keys& k) {
   fail_input("{}: dtype \"{}\" is not known: bfloat16, float16, float32 and float64 are", k.source(), t);
 }
 
-// A stop token that the model cannot draw would never end an answer.
-void check_ends(const std::vector<int64_t>& ids, int64_t vocab, std::string_view source) {
+// A stop token that the model cannot draw would never end an answer. The class's default is no statement of the
+// model's: transformers writes GPT-2's 50256 for vocabularies of any size.
+void check_ends(const std::vector<int64_t>& ids, const ModelConfig& c, std::string_view source) {
   for (const int64_t id : ids)
-    if (id >= vocab)
+    if (id >= c.vocab_size && id != c.family->eos)
       fail_input("{}: eos_token_id {} lies beyond the vocabulary (vocab_size {}): set it right, or to null", source, id,
-                 vocab);
+                 c.vocab_size);
 }
 
 // Everything that describes the text model; `whole` is the file, `k` its text_config where it has one.
@@ -160,7 +161,7 @@ ModelConfig parse_model_config(const OrderedJson& j, std::string_view source) {
   if (const OrderedJson* q = whole.object("quantization_config"))
     c.quantization = Keys(*q, source).text({"quant_method"}, "unnamed");
   c.check(source);
-  if (states_eos(j)) check_ends(c.eos, c.vocab_size, source);  // a class's default may be another model's
+  check_ends(c.eos, c, source);
   return c;
 }
 
@@ -173,7 +174,7 @@ ModelConfig read_model_config(const std::string& path) {
     const OrderedJson j = parse_ordered_json(read_file(how), how);
     if (!j.is_object()) fail_input("{}: must hold an object", how);
     c.end_of_turn = Keys(j, how).integers("eos_token_id");
-    check_ends(c.end_of_turn, c.vocab_size, how);
+    check_ends(c.end_of_turn, c, how);
     // The class's default stands for what neither of the files states.
     if (j.contains("eos_token_id") && !states_eos(*c.raw)) c.eos.clear();
   }
