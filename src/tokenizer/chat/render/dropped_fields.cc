@@ -316,14 +316,16 @@ std::string text_of(const ChatRun& run, const jinja::Rendered& r, size_t i, size
 
 std::vector<size_t> left_out_thoughts(ChatRun& run, const jinja::Rendered& r) {
   const auto written = written_members(run, r);
-  std::vector<size_t> out;
+  const Value other = run.machine().text("\uE000");
+  std::vector<std::pair<size_t, Value>> asked;  // messages with other thoughts where the text has not the own ones
   for (size_t i = 0; i < run.messages().size(); ++i) {
     if (!run.is_assistant(i)) continue;
-    const auto& members = run.messages()[i].as<Dict>().items;
+    const auto& message = run.messages()[i].as<Dict>();
     bool reasons = false, there = false;
-    for (size_t k = 0; k < members.size(); ++k) {
-      const std::string& key = members[k].first.text();
-      const Value& v = members[k].second;
+    std::optional<Value> content;
+    for (size_t k = 0; k < message.items.size(); ++k) {
+      const std::string& key = message.items[k].first.text();
+      const Value& v = message.items[k].second;
       if (is_reasoning(key) && says_something(v) && names(run.chat_template().jinja(), key)) {
         reasons = true;
         there = there || written.contains({static_cast<int32_t>(i), static_cast<int32_t>(k)});
@@ -331,17 +333,23 @@ std::vector<size_t> left_out_thoughts(ChatRun& run, const jinja::Rendered& r) {
       if (key != "content" || !v.is_string()) continue;
       const std::string_view thought = thought_in(v.text());
       if (thought.empty() || text_of(run, r, i, k).find(thought) != std::string::npos) continue;
-      std::string other = v.text();
-      other.replace(other.find(thought), thought.size(), "\uE000");
-      Variant variant = run.whole();
-      variant.messages[i] = run.message_with(i, "content", run.machine().text(std::move(other)));
-      if (same_text(run, r, variant)) {
-        out.push_back(i);
-        reasons = false;
-        break;
-      }
+      std::string text = v.text();
+      text.replace(text.find(thought), thought.size(), "\uE000");
+      content = run.machine().text(std::move(text));
     }
-    if (reasons && !there && !depends_on(run, r, i, Value::none(), is_reasoning)) out.push_back(i);
+    if (content)
+      asked.emplace_back(i, run.message_with(i, "content", *content));
+    else if (reasons && !there)
+      asked.emplace_back(i, changed(run, message, is_reasoning, other));
+  }
+  std::vector<size_t> out;
+  Variant all = run.whole();
+  for (const auto& [i, message] : asked) all.messages[i] = message;
+  const bool none = !asked.empty() && same_text(run, r, all);  // nearly always: one rendering tells
+  for (const auto& [i, message] : asked) {
+    Variant v = run.whole();
+    v.messages[i] = message;
+    if (none || same_text(run, r, v)) out.push_back(i);
   }
   return out;
 }
