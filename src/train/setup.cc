@@ -347,10 +347,32 @@ int64_t rows_for_host(const Setup& s) {
   return rows;
 }
 
-// `all-linear` is the modules that it stands for.
+// The names that a recipe has where it writes none: most families' modules.
+bool has_usual_modules(const config::Lora& lora) {
+  return lora.target_modules == config::Lora().target_modules ||
+         lora.target_modules == config::default_method(MethodKind::kQLora).lora->target_modules;
+}
+
+// `all-linear` is the modules that it stands for, and so are the usual names over a family that has others.
 config::Recipe with_modules(config::Recipe recipe, const formats::ModelConfig& model) {
-  if (auto& lora = recipe.train.method.lora; lora && lora->target_modules == std::vector<std::string>{"all-linear"})
-    lora->target_modules = models::lora_modules(model);
+  auto& lora = recipe.train.method.lora;
+  if (!lora) return recipe;
+  const std::vector<std::string> known = models::lora_modules(model);
+  const auto has = [&](const std::string& m) { return std::find(known.begin(), known.end(), m) != known.end(); };
+  if (lora->target_modules == std::vector<std::string>{"all-linear"}) {
+    lora->target_modules = known;
+  } else if (has_usual_modules(*lora) && !std::all_of(lora->target_modules.begin(), lora->target_modules.end(), has)) {
+    log::info(
+        "{}: train.method.target_modules: {} has other names than the usual ones: all its linear layers get "
+        "adapters ({})",
+        recipe.source, model.model_type, fmt::join(known, " "));
+    lora->target_modules = known;
+  } else if (has_usual_modules(*lora) && has("in_proj_qkv")) {
+    log::info(
+        "{}: train.method.target_modules: the usual names leave the gated delta layers' own products without "
+        "adapters; all-linear adds them",
+        recipe.source);
+  }
   return recipe;
 }
 

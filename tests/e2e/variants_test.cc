@@ -204,6 +204,46 @@ TEST(Variants, NeftuneIsSeededAndOffInEvaluation) {
   EXPECT_NEAR(plain[2]["eval_loss"].get<double>(), noisy[2]["eval_loss"].get<double>(), 1e-6);
 }
 
+// Ten lines of a recipe train any family: the usual names mean what its linear layers are called.
+TEST(Variants, TheUsualModulesAreTheFamilysOwn) {
+  cli::Folder f("usual");
+  struct Usual {
+    const char* model;
+    std::vector<std::string> modules;
+    const char* says;
+  };
+  const Usual cases[] = {
+      {"phi3", {"qkv_proj", "o_proj", "gate_up_proj", "down_proj"}, "phi3 has other names than the usual ones"},
+      {"gpt2", {"c_attn", "c_proj", "c_fc"}, "gpt2 has other names"},
+      {"nanochat", {"q_proj", "k_proj", "v_proj", "o_proj", "fc1", "fc2"}, "nanochat has other names"},
+      {"qwen3_5",
+       {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"},
+       "all-linear adds them"},
+      {"llama_mqa", {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}, ""}};
+  for (const Usual& c : cases) {
+    cli::Tiny t;
+    t.model = c.model;
+    t.steps = 1;
+    t.method = "{kind: lora, r: 2}";
+    write_file_atomic(f / "r.yaml", cli::recipe(t));
+    const std::string out = f / c.model;
+    const auto r = cli::run("train " + (f / "r.yaml") + " --out " + out);
+    ASSERT_EQ(r.code, 0) << r.out;
+    EXPECT_NE(r.out.find(c.says), std::string::npos) << r.out;
+    EXPECT_EQ(r.out.find("train.method.target_modules") != std::string::npos, *c.says != 0) << r.out;
+    Json saved = read_json_file(out + "/checkpoint/adapter_config.json")["target_modules"];
+    std::vector<std::string> want = c.modules;
+    std::sort(want.begin(), want.end()), std::sort(saved.begin(), saved.end());
+    EXPECT_EQ(saved, Json(want)) << c.model;
+  }
+  // Names that somebody chose are not made up for.
+  cli::Tiny t;
+  t.model = "gpt2";
+  t.method = "{kind: lora, r: 2, target_modules: [q_proj]}";
+  write_file_atomic(f / "r.yaml", cli::recipe(t));
+  EXPECT_EQ(cli::run("train " + (f / "r.yaml") + " --out " + (f / "other")).code, 1);
+}
+
 TEST(Variants, WhatCannotTrainIsOneLine) {
   cli::Folder f("variants_refused");
   const auto refused = [&](const std::string& method, int code, const std::string& line,
