@@ -126,8 +126,7 @@ TEST(Hermes, SeveralCallsInABlockAndMissingTags) {
   expect(kHermes, "<tool_call>" + a + " That is all.\n</tool_call> Bye.",
          {"That is all.\nBye.", "", {"a"}, {R"({"x": 1})"}});
   expect(kHermes, "<tool_call>" + a + "\nno more", {"no more", "", {"a"}, {R"({"x": 1})"}});
-  expect(kHermes, "<tool_call>" + a + "\n{\"x\": 2}\n</tool_call>",
-         {"{\"x\": 2}\n</tool_call>", "", {"a"}, {R"({"x": 1})"}});
+  expect(kHermes, "<tool_call>" + a + "\n{\"x\": 2}\n</tool_call>", {"{\"x\": 2}\n", "", {"a"}, {R"({"x": 1})"}});
   expect(kHermes, "<tool_call>\nno json\n<tool_call>" + a + "</tool_call>",
          {"<tool_call>\nno json\n", "", {"a"}, {R"({"x": 1})"}});
 }

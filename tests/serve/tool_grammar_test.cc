@@ -140,7 +140,7 @@ TEST(ToolGrammar, ManyToolsCostLittle) {
   const auto root = g.tool_calls(tools, "", ToolStyle::kQwenCoder, false);
   Automaton a(g.take(root), bytes());
   EXPECT_TRUE(a.matches("<tool_call>\n<function=f99>\n<parameter=p1>\nx\n</parameter>\n</function>\n</tool_call>"));
-  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count(), 20.0);
+  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count(), 5.0);
 }
 
 TEST(ToolGrammar, AfterThinking) {

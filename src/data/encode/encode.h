@@ -49,8 +49,9 @@ Document encode_answers(const Example& example, const SampleEncoder& coder, cons
 Document encode_prompt(const Example& example, const SampleEncoder& coder, const EncodeRules& rules,
                        const std::string& where);
 
-// What of the row the rendered chat has nothing of, said once for each kind.
+// What is not used of a row at `where`: the first of each kind is named, the others are counted.
 void warn_row(const SampleEncoder& coder, const std::string& kind, const std::string& text, const std::string& where);
+// The same for what the rendered chat has nothing of.
 void say_notes(const RenderedChat& chat, const SampleEncoder& coder, const std::string& where);
 
 // Keeps the first `seq_len` tokens of each sequence; a picture is never cut: it goes with all that follows. Returns how

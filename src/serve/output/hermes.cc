@@ -267,7 +267,7 @@ class Hermes final : public OutputParser {
     pass(std::min(tag, held_.size() - std::max(partial_tag(held_, kOpen), partial_tag(held_, kClose))));
     if (tag == std::string::npos) return false;
     if (held_.starts_with(kClose) && !is_call()) {
-      block_ += kClose;
+      if (!call_.opening.empty()) block_ += kClose;
       held_.erase(0, kClose.size());
     }
     end_call(true, true, out);

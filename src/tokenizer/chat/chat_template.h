@@ -52,7 +52,8 @@ struct RenderedChat {
   std::vector<Span> plain;       // bytes from the input: control tokens in them are plain text
   std::vector<CallSpan> calls;   // of trained turns with tool calls, all but their content; sorted and disjoint
   std::vector<size_t> left_out;  // messages whose content the text has nothing of
-  // Members of messages and of their calls that make no difference to the text, each with the first message that has it.
+  // Members of messages and of their calls that make no difference to the text, each with the first message that has
+  // it.
   std::vector<std::pair<std::string, size_t>> unread;
   // Assistant messages whose reasoning the text has nothing of; of render() those that are trained on.
   std::vector<size_t> left_out_thoughts;
