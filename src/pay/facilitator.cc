@@ -1,7 +1,6 @@
 #include "pay/facilitator.h"
 
 #include <algorithm>
-#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -18,8 +17,9 @@ constexpr double kAnswerSeconds = 60;
 constexpr uint64_t kMaxAnswer = 1u << 20;
 
 constexpr const char* kUsed = "AuthorizationUsed(address,bytes32)";
+constexpr const char* kTransfer = "Transfer(address,address,uint256)";
 
-Digest payer_topic(const Payment& p) { return *evm::digest_of(std::string(12, '\0') + evm::bytes_of(p.payer())); }
+Digest padded(const evm::Address& a) { return *evm::digest_of(std::string(12, '\0') + evm::bytes_of(a)); }
 
 std::string base_of(std::string url) {
   while (url.ends_with('/')) url.pop_back();
@@ -60,9 +60,18 @@ FacilitatorSettler::FacilitatorSettler(evm::Rpc& rpc, std::string url, const net
     : rpc_(rpc), url_(base_of(std::move(url))), http_(http), terms_(terms), store_(store), settings_(settings) {
   for (Record& r : store_.in(State::kOwed)) {
     const evm::U256 amount = evm::parse_decimal(r.amount).value();
-    jobs_.push_back({std::move(r), amount, nullptr});
+    jobs_.push_back(job_of(std::move(r), amount));
   }
   for (int i = 0; i < kThreads; ++i) threads_.emplace_back([this] { run(); });
+}
+
+FacilitatorSettler::Job FacilitatorSettler::job_of(Record record, const evm::U256& amount) const {
+  Job job;
+  job.payment = parse_payment(record.payment.at("header").get<std::string>(), record.payment.at("version").get<int>());
+  job.record = std::move(record);
+  job.amount = amount;
+  job.record.amount = evm::decimal(amount);
+  return job;
 }
 
 FacilitatorSettler::~FacilitatorSettler() { stop(); }
@@ -83,62 +92,108 @@ bool FacilitatorSettler::stopping() {
 }
 
 void FacilitatorSettler::submit(Record record, const evm::U256& amount, std::function<void(Settlement)> done) {
+  Job job = job_of(std::move(record), amount);
+  job.done = std::move(done);
   {
     const std::lock_guard lock(mutex_);
-    jobs_.push_back({std::move(record), amount, std::move(done)});
+    jobs_.push_back(std::move(job));
   }
   wake_.notify_one();
 }
 
-void FacilitatorSettler::run() {
-  net::HttpClient http(http_);
+// Waits for a job that is due; nothing: stop() was called.
+std::optional<FacilitatorSettler::Job> FacilitatorSettler::next() {
+  std::unique_lock lock(mutex_);
   for (;;) {
-    Job job;
-    {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return stopping_ || !jobs_.empty(); });
-      if (stopping_) return;
-      job = std::move(jobs_.front());
-      jobs_.pop_front();
+    if (stopping_) return std::nullopt;
+    const auto first =
+        std::min_element(jobs_.begin(), jobs_.end(), [](const Job& a, const Job& b) { return a.due < b.due; });
+    if (first == jobs_.end()) {
+      wake_.wait(lock);
+    } else if (first->due > Clock::now()) {
+      const auto due = first->due;
+      wake_.wait_until(lock, due);
+    } else {
+      Job job = std::move(*first);
+      jobs_.erase(first);
+      return job;
     }
-    Settlement s;
-    try {
-      s = settle(job, http);
-      const bool upto = job.record.key.starts_with("permit2:");
-      job.record.transaction = s.transaction;
-      if (s.error.empty())
-        job.record.state = upto ? State::kServed : State::kSettled;
-      else
-        job.record.state = upto ? State::kOwed : State::kFailed;  // what was delivered stays owed
-      store_.put(job.record);
-    } catch (const Error& e) {
-      log::warn("payment {}: {}", job.record.key, e.what());
-      s = {"unexpected_settle_error", s.transaction};
-    }
-    if (job.done) job.done(std::move(s));
   }
 }
 
+void FacilitatorSettler::run() {
+  net::HttpClient http(http_);
+  while (auto job = next()) {
+    Settlement s;
+    try {
+      s = settle(*job, http);
+    } catch (const Error& e) {
+      log::warn("payment {}: {}", job->record.key, e.what());
+      s = {"unexpected_settle_error", ""};
+    }
+    finish(std::move(*job), std::move(s));
+  }
+}
+
+void FacilitatorSettler::finish(Job job, Settlement s) {
+  const bool upto = job.payment.scheme == Scheme::kUpto;
+  job.record.transaction = s.transaction;
+  const bool again = !s.error.empty() && upto && try_later(job, s.error);
+  job.record.state = again             ? State::kOwed  // what was delivered stays owed
+                     : s.error.empty() ? (upto ? State::kServed : State::kSettled)
+                                       : State::kFailed;
+  try {
+    store_.put(job.record);
+  } catch (const Error& e) {
+    log::warn("payment {}: {}", job.record.key, e.what());
+    if (!again) s = {"unexpected_settle_error", s.transaction};
+  }
+  if (again) s.error = "settlement_pending";
+  if (job.done) job.done(std::move(s));
+  job.done = nullptr;
+  if (!again) return;
+  {
+    const std::lock_guard lock(mutex_);
+    jobs_.push_back(std::move(job));
+  }
+  wake_.notify_one();
+}
+
+// False where it is too late, which is said: the permit cannot be collected any more.
+bool FacilitatorSettler::try_later(Job& job, const std::string& why) {
+  if (has_ended(job.payment)) {
+    log::warn(
+        "payment {}: {} of the smallest unit of {} is lost: its permit has ended, and the facilitator at {} did "
+        "not settle it in {} tries: {}",
+        job.record.key, job.record.amount, terms_.token.name, url_, job.tries + 1, why);
+    return false;
+  }
+  const std::chrono::duration<double> pause(retry_pause(settings_, job.tries++));
+  job.due = Clock::now() + std::chrono::duration_cast<Clock::duration>(pause);
+  return true;
+}
+
 // A facilitator that was asked once and whose answer was lost may have settled: then the chain knows of it. One that
-// was never asked has not, and an authorization that is used all the same was used elsewhere.
+// was never asked has not, and what is used all the same was used elsewhere.
 Settlement FacilitatorSettler::settle(Job& job, net::HttpClient& http) {
-  const Payment p =
-      parse_payment(job.record.payment.at("header").get<std::string>(), job.record.payment.at("version").get<int>());
-  const bool asked = job.record.attempts.value("asked", Json()) == Json(true);
-  if (p.scheme == Scheme::kExact && is_used(p))
-    return asked ? mined(transaction_of(p), p, job.amount) : Settlement{"invalid_exact_evm_nonce_already_used", ""};
+  const Payment& p = job.payment;
+  const auto on_chain = [&] { return mined(transaction_of(p, job.amount), p, job.amount); };
+  if (is_used(rpc_, p, terms_)) {
+    if (job.record.attempts.value("asked", Json()) == Json(true)) return on_chain();
+    return {p.scheme == Scheme::kExact ? "invalid_exact_evm_nonce_already_used" : "permit2_invalid_nonce", ""};
+  }
+  if (p.scheme == Scheme::kUpto && has_ended(p)) return {"permit2_deadline_expired", ""};
   job.record.attempts = {{"asked", true}, {"attempts", Json::array()}};
-  job.record.amount = evm::decimal(job.amount);
   store_.put(job.record);
   std::string why;
-  const std::string transaction = ask(job, p, http, why);
+  const std::string transaction = ask(job, http, why);
   if (!transaction.empty()) return mined(transaction, p, job.amount);
-  if (p.scheme == Scheme::kExact && is_used(p)) return mined(transaction_of(p), p, job.amount);
-  return {why, ""};
+  return is_used(rpc_, p, terms_) ? on_chain() : Settlement{why, ""};
 }
 
 // The transaction that it names, or "" and why.
-std::string FacilitatorSettler::ask(const Job& job, const Payment& p, net::HttpClient& http, std::string& why) {
+std::string FacilitatorSettler::ask(const Job& job, net::HttpClient& http, std::string& why) {
+  const Payment& p = job.payment;
   net::HttpRequest q = request(url_ + "/settle");
   q.method = "POST";
   q.headers = {{"Content-Type", "application/json"}};
@@ -185,21 +240,26 @@ bool FacilitatorSettler::is_of(const evm::Receipt& r, const Payment& p) {
   if (p.scheme == Scheme::kUpto) return !store_.has_transaction(evm::hex(r.transaction), p.key());
   return std::any_of(r.logs.begin(), r.logs.end(), [&](const evm::Log& l) {
     return l.address == terms_.token.address && l.topics.size() == 3 && l.topics[0] == evm::topic(kUsed) &&
-           l.topics[1] == payer_topic(p) && l.topics[2] == p.exact->nonce;
+           l.topics[1] == padded(p.payer()) && l.topics[2] == p.exact->nonce;
   });
 }
 
-bool FacilitatorSettler::is_used(const Payment& p) {
-  const std::string answer = rpc_.eth_call(
-      terms_.token.address, evm::abi_call("authorizationState(address,bytes32)",
-                                          {evm::AbiValue::address(p.payer()), evm::AbiValue::word(p.exact->nonce)}));
-  return evm::AbiReader(answer, rpc_.name() + ": authorizationState").boolean(0);
-}
-
-// The one that used an authorization; "" where the node does not say.
-std::string FacilitatorSettler::transaction_of(const Payment& p) {
-  const auto logs = rpc_.logs(terms_.token.address, {evm::topic(kUsed), payer_topic(p), p.exact->nonce});
-  return logs.empty() ? "" : evm::hex(logs.front().transaction);
+// The one that settled it; "" where the node does not say. A permit is not named by a Transfer: one of its amount
+// counts that no other payment has.
+std::string FacilitatorSettler::transaction_of(const Payment& p, const evm::U256& amount) {
+  try {
+    if (p.scheme == Scheme::kExact) {
+      const auto logs = rpc_.logs(terms_.token.address, {evm::topic(kUsed), padded(p.payer()), p.exact->nonce});
+      return logs.empty() ? "" : evm::hex(logs.front().transaction);
+    }
+    for (const evm::Log& l :
+         rpc_.logs(terms_.token.address, {evm::topic(kTransfer), padded(p.payer()), padded(terms_.pay_to)}))
+      if (l.data == evm::word_of(amount) && !store_.has_transaction(evm::hex(l.transaction), p.key()))
+        return evm::hex(l.transaction);
+  } catch (const Error& e) {
+    log::warn("payment {}: {}", p.key(), e.what());
+  }
+  return "";
 }
 
 }  // namespace mxt::pay

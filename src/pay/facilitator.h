@@ -1,10 +1,13 @@
-// Settlement by a facilitator (x402's /settle). What it says is checked on the chain: the Transfer must be mined.
+// Settlement by a facilitator (x402's /settle). What it says is checked on the chain: the Transfer must be mined. What
+// `upto` owes is asked for again, after longer and longer pauses, until the permit has ended.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,18 +30,25 @@ class FacilitatorSettler final : public Settling {
   void stop() override;
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Job {
     Record record;
     evm::U256 amount;
     std::function<void(Settlement)> done;
+    Payment payment;
+    Clock::time_point due = Clock::now();
+    int tries = 0;
   };
+  Job job_of(Record record, const evm::U256& amount) const;
+  std::optional<Job> next();
   void run();
+  void finish(Job job, Settlement s);
+  bool try_later(Job& job, const std::string& why);
   Settlement settle(Job& job, net::HttpClient& http);
-  std::string ask(const Job& job, const Payment& p, net::HttpClient& http, std::string& why);
+  std::string ask(const Job& job, net::HttpClient& http, std::string& why);
   Settlement mined(const std::string& transaction, const Payment& p, const evm::U256& amount);
   bool is_of(const evm::Receipt& r, const Payment& p);
-  bool is_used(const Payment& p);
-  std::string transaction_of(const Payment& p);
+  std::string transaction_of(const Payment& p, const evm::U256& amount);
   bool stopping();
 
   evm::Rpc& rpc_;

@@ -137,10 +137,7 @@ std::string Meter::check_upto_on_chain(const Payment& p, const evm::U256& amount
     return "permit2_allowance_required";
   if (read(terms_.token.address, evm::abi_call("balanceOf(address)", {V::address(p.payer())})) < amount)
     return "permit2_insufficient_balance";
-  const evm::U256 word = read(
-      permit2, evm::abi_call("nonceBitmap(address,uint256)", {V::address(p.payer()), V::number(p.upto->nonce >> 8)}));
-  if (bit_test(word, static_cast<unsigned>(p.upto->nonce & 255))) return "permit2_invalid_nonce";
-  return "";
+  return is_used(*rpc_, p, terms_) ? "permit2_invalid_nonce" : "";
 }
 
 // To the same payload and request, whatever time has passed: nothing is settled for it again.

@@ -202,6 +202,21 @@ std::string check_payment(const Payment& p, const Terms& t, const evm::U256& amo
   return p.version == 2 && !is_offered(p, t, amount) ? "invalid_payment_requirements" : "";
 }
 
+bool is_used(evm::Rpc& rpc, const Payment& p, const Terms& t) {
+  if (p.scheme == Scheme::kExact) {
+    const std::string answer = rpc.eth_call(
+        t.token.address,
+        evm::abi_call("authorizationState(address,bytes32)", {V::address(p.payer()), V::word(p.exact->nonce)}));
+    return evm::AbiReader(answer, rpc.name() + ": authorizationState").boolean(0);
+  }
+  // Permit2 keeps a bit for each nonce.
+  const std::string answer = rpc.eth_call(
+      *evm::parse_address(evm::kPermit2),
+      evm::abi_call("nonceBitmap(address,uint256)", {V::address(p.payer()), V::number(p.upto->nonce >> 8)}));
+  const evm::U256 word = evm::AbiReader(answer, rpc.name() + ": nonceBitmap").number(0);
+  return bit_test(word, static_cast<unsigned>(p.upto->nonce & 255));
+}
+
 evm::Address settlement_contract(const Payment& p, const Terms& t) {
   return p.scheme == Scheme::kExact ? t.token.address : *evm::parse_address(evm::kUptoProxy);
 }

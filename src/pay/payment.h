@@ -41,6 +41,10 @@ Payment parse_payment(std::string_view header, int version);
 // the chain; else the SDK's word for what is wrong.
 std::string check_payment(const Payment& p, const Terms& t, const evm::U256& amount, int64_t now);
 
+// Whether its nonce is used on the chain: an authorization or a permit that settled, or was withdrawn. Not of Algorand.
+// Errors: kBadInput where the node does not answer.
+bool is_used(evm::Rpc& rpc, const Payment& p, const Terms& t);
+
 // What settles it. `used`: of an upto payment, at most what it permits.
 std::string settlement_call(const Payment& p, const evm::U256& used);
 // The contract that is called.

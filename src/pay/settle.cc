@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -31,6 +33,12 @@ bool says(const evm::NodeError& e, std::initializer_list<const char*> words) {
 
 }  // namespace
 
+double retry_pause(const SettleSettings& s, int tries) {
+  return std::min(s.retry_seconds * std::pow(2, tries), s.most_retry_seconds);
+}
+
+bool has_ended(const Payment& p) { return evm::U256(std::time(nullptr)) > p.upto->deadline; }
+
 bool holds_transfer(const evm::Receipt& r, const Terms& t, const evm::Address& from, const evm::U256& amount) {
   static const Digest kTransfer = evm::topic("Transfer(address,address,uint256)");
   return std::any_of(r.logs.begin(), r.logs.end(), [&](const evm::Log& l) {
@@ -45,6 +53,7 @@ struct Settler::Job {
   evm::U256 amount;
   std::function<void(Settlement)> done;
   Clock::time_point born = Clock::now(), offered = Clock::now();
+  int tries = 0;                            // of an owed one that came to nothing
   std::optional<Clock::time_point> missed;  // since when its nonce is used and no receipt of it is seen
 };
 
@@ -116,11 +125,18 @@ bool Settler::send_new(Job& job) {
   } catch (const evm::NodeError& e) {
     // One that was sent earlier may be what stands in the way, though the node does not show its receipt yet.
     if (is_mined(job)) return false;
+    const bool upto = job.payment.scheme == Scheme::kUpto;
+    if (upto && !has_ended(job.payment)) {
+      log::warn("payment {} was not sent: {}", job.record.key, e.what());
+      return keep_owed(job);
+    }
     if (!earlier_of(job.record.attempts).empty() && seconds_since(job.born) < settings_.answer_seconds) return true;
-    log::info("payment {} was not sent: {}", job.record.key, e.what());
-    finish(job, {job.payment.scheme == Scheme::kExact ? "invalid_exact_evm_transaction_simulation_failed"
-                                                      : "permit2_simulation_failed",
-                 ""});
+    if (upto)
+      log::warn("payment {}: {} of the smallest unit of {} is lost: its permit has ended: {}", job.record.key,
+                job.record.amount, terms_.token.name, e.what());
+    else
+      log::info("payment {} was not sent: {}", job.record.key, e.what());
+    finish(job, {upto ? "permit2_simulation_failed" : "invalid_exact_evm_transaction_simulation_failed", ""});
     return false;
   } catch (const Error& e) {
     log::warn("payment {} was not sent: {}", job.record.key, e.what());
@@ -135,6 +151,8 @@ bool Settler::keep_owed(Job& job) {
   job.record.attempts = {{"attempts", Json::array()}, {"earlier", earlier_of(job.record.attempts)}};
   if (job.done) job.done({"settlement_pending", ""});
   job.done = nullptr;
+  job.offered = Clock::now();
+  ++job.tries;
   return true;
 }
 
@@ -219,7 +237,7 @@ bool Settler::is_mined(Job& job) {
 // True where it is over.
 bool Settler::look_at(Job& job) {
   const Json& attempts = job.record.attempts["attempts"];
-  if (attempts.empty()) return !send_new(job);
+  if (attempts.empty()) return seconds_since(job.offered) > retry_pause(settings_, job.tries - 1) && !send_new(job);
   if (is_mined(job)) return true;
   if (rpc_.nonce(key_.address()) > job.record.attempts["nonce"].get<uint64_t>()) {
     // A node counts the nonce before it shows the receipt, and another one behind the same address may lag: it is

@@ -17,6 +17,8 @@ namespace mxt::pay {
 
 struct SettleSettings {
   double poll_seconds = 0.5;
+  double retry_seconds = 1;  // before what is owed is tried again: doubled from try to try, up to the next
+  double most_retry_seconds = 10;
   double answer_seconds = 60;  // then who waits is told "settlement_pending"; it is followed all the same
   // A transaction that the base fee has outgrown is offered more after these, and one whose nonce is used without it is
   // given up.
@@ -24,10 +26,15 @@ struct SettleSettings {
   evm::U256 most_fee = evm::U256(500'000'000'000);  // wei a unit of gas
 };
 
+double retry_pause(const SettleSettings& s, int tries);  // seconds, after so many
+
 struct Settlement {
   std::string error;  // "" = the Transfer is mined; else the SDK's word
   std::string transaction;
 };
+
+// A permit (`upto`) settles until its deadline alone: what was delivered for it and is not collected then is lost.
+bool has_ended(const Payment& p);
 
 // A payment counts where a mined transaction holds the Transfer of its amount, from its payer to who is to be paid: a
 // transaction that merely succeeded does not.

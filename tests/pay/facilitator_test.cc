@@ -13,11 +13,11 @@ enum class Mood { kHonest, kDown, kSilent, kLies, kLiesWithAHash, kRefuses };
 struct Facilitator {
   Shop shop;
   Mood mood = Mood::kHonest;
-  int settled = 0;
+  int settled = 0, asked = 0;
   std::unique_ptr<net::TestServer> server;
   std::unique_ptr<Meter> meter;
 
-  Facilitator() {
+  explicit Facilitator(Scheme scheme = Scheme::kExact) : shop("test_dollar", {scheme}) {
     if (!shop.chain) return;
     shop.close();
     server = std::make_unique<net::TestServer>([this](const net::ServerRequest& r) { return answer(r); });
@@ -29,6 +29,8 @@ struct Facilitator {
     SettleSettings s;
     s.poll_seconds = 0.05;
     s.answer_seconds = 2;
+    s.retry_seconds = 0.1;
+    s.most_retry_seconds = 0.3;
     net::HttpOptions http;
     http.retry_base_seconds = 0.01;
     shop.meter = std::make_unique<Meter>(
@@ -42,6 +44,7 @@ struct Facilitator {
       return {200,
               {{"Content-Type", json}},
               R"({"signers":{"eip155:*":[")" + evm::text_of(Shop::settling_key().address()) + R"("]}})"};
+    ++asked;
     if (mood == Mood::kDown) return {503, {}, "down"};
     if (mood == Mood::kRefuses)
       return {200, {{"Content-Type", json}}, R"({"success":false,"errorReason":"insufficient_funds"})"};
@@ -53,12 +56,16 @@ struct Facilitator {
     }
     const Json j = Json::parse(r.body);
     const Payment p = parse_payment(to_base64(j["paymentPayload"].dump()), j["x402Version"]);
-    EXPECT_EQ(j["paymentRequirements"]["scheme"], "exact");
+    const std::string scheme = j["paymentRequirements"]["scheme"];
+    EXPECT_EQ(scheme, text_of(p.scheme));
+    const Json& wanted = j["paymentRequirements"];
+    const evm::U256 amount =
+        evm::parse_decimal(wanted.value(p.version == 2 ? "amount" : "maxAmountRequired", "")).value();
     evm::SendSettings s;
     s.chain_id = 84532;
     s.poll_seconds = 0.02;
-    const auto sent = evm::send_transaction(shop.chain->rpc(), Shop::settling_key(), shop.usdc, settlement_call(p, 0),
-                                            s, Json(), [](const Json&) {});
+    const auto sent = evm::send_transaction(shop.chain->rpc(), Shop::settling_key(), settlement_contract(p, shop.terms),
+                                            settlement_call(p, amount), s, Json(), [](const Json&) {});
     ++settled;
     if (mood == Mood::kSilent) return {500, {}, ""};
     return {200, {{"Content-Type", json}}, R"({"success":true,"transaction":")" + evm::hex(sent.hash) + R"("})"};
@@ -105,6 +112,85 @@ TEST(Facilitator, AnAuthorizationThatWasUsedElsewhereIsRefused) {
   f.shop.send(evm::Anvil::account(1), f.shop.usdc, settlement_call(parse_payment(a.payment_v2, 2), 0));
   EXPECT_EQ(f.shop.admit(a).error(), "invalid_exact_evm_nonce_already_used");
   EXPECT_EQ(f.settled, 0);
+}
+
+// An answer of 600 tokens that was delivered for what is used; what its end says of the payment.
+struct Delivered {
+  std::string key;
+  Json said;
+};
+Delivered deliver(Facilitator& f, int64_t timeout_seconds = 120) {
+  f.shop.terms.timeout_seconds = timeout_seconds;
+  f.shop.meter.reset();
+  f.open();
+  const evm::Key key = f.shop.payer();
+  f.shop.chain->rpc().call("anvil_setBalance", {evm::text_of(key.address()), "0xde0b6b3a7640000"});
+  f.shop.send(key, f.shop.usdc,
+              evm::abi_call("approve(address,uint256)", {evm::AbiValue::address(*evm::parse_address(evm::kPermit2)),
+                                                         evm::AbiValue::number(1'000'000)}));
+  EvmPayer payer(key, 1'000'000);
+  const Ask a = f.shop.paid(payer);
+  const auto o = f.shop.admit(a);
+  EXPECT_TRUE(o.grant) << o.error();
+  if (!o.grant) return {};
+  std::promise<net::Headers> done;
+  o.grant->finish(600, true, [&](net::Headers h) { done.set_value(std::move(h)); });
+  return {parse_payment(a.payment_v2, 2).key(), response_of(done.get_future().get())};
+}
+
+bool within(double seconds, const std::function<bool()>& holds) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return true;
+}
+
+TEST(Facilitator, IsAskedAgainForWhatIsOwedUntilItSettles) {
+  Facilitator f(Scheme::kUpto);
+  if (!f.shop.chain) GTEST_SKIP() << "anvil is not installed here (./dev contracts)";
+  for (const Mood mood : {Mood::kDown, Mood::kRefuses, Mood::kLies, Mood::kLiesWithAHash}) {
+    f.mood = mood;
+    f.asked = 0;
+    const evm::U256 before = f.shop.balance(merchant());
+    const Delivered d = deliver(f);
+    EXPECT_EQ(d.said["errorReason"], "settlement_pending") << d.said;
+    EXPECT_TRUE(within(20, [&] { return f.asked >= 3; })) << f.asked;
+    EXPECT_EQ(f.shop.store->find(d.key)->state, State::kOwed);
+    f.mood = Mood::kHonest;
+    EXPECT_TRUE(within(20, [&] { return f.shop.store->find(d.key)->state == State::kServed; }));
+    EXPECT_EQ(f.shop.balance(merchant()), before + 1200);
+  }
+}
+
+TEST(Facilitator, ThatSettledWhatIsOwedAndLostItsAnswerIsNotAskedAgain) {
+  Facilitator f(Scheme::kUpto);
+  if (!f.shop.chain) GTEST_SKIP() << "anvil is not installed here (./dev contracts)";
+  f.mood = Mood::kSilent;
+  const Delivered d = deliver(f);
+  EXPECT_EQ(d.said["success"], true) << d.said;
+  EXPECT_EQ(f.settled, 1);
+  EXPECT_EQ(f.shop.store->find(d.key)->state, State::kServed);
+  EXPECT_EQ(f.shop.balance(merchant()), 1200);
+}
+
+TEST(Facilitator, WhatIsOwedIsLostAfterThePermitHasEndedAndThatIsSaid) {
+  Facilitator f(Scheme::kUpto);
+  if (!f.shop.chain) GTEST_SKIP() << "anvil is not installed here (./dev contracts)";
+  f.mood = Mood::kDown;
+  testing::internal::CaptureStderr();
+  const Delivered d = deliver(f, 8);
+  EXPECT_TRUE(within(30, [&] { return f.shop.store->find(d.key)->state == State::kFailed; }));
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("1200 of the smallest unit of USDC is lost"), std::string::npos) << said;
+  const int asked = f.asked;
+  f.mood = Mood::kHonest;
+  f.shop.meter.reset();
+  f.open();
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_EQ(f.asked, asked);
+  EXPECT_EQ(f.shop.balance(merchant()), 0);
 }
 
 }  // namespace

@@ -341,6 +341,29 @@ TEST(Upto, WhatIsOwedIsCollectedByTheNextServer) {
   EXPECT_EQ(shop.balance(merchant()), 800);
 }
 
+TEST(Upto, WhatTheNodeRefusesIsTriedAgainWhileThePermitLasts) {
+  Shop shop("test_dollar", {Scheme::kUpto});
+  NEEDS_CHAIN(shop);
+  const evm::Key key = shop.payer();
+  shop.chain->rpc().call("anvil_setBalance", {evm::text_of(key.address()), "0xde0b6b3a7640000"});
+  const auto allow = [&](uint64_t most) {
+    shop.send(key, shop.usdc,
+              evm::abi_call("approve(address,uint256)",
+                            {evm::AbiValue::address(*evm::parse_address(evm::kPermit2)), evm::AbiValue::number(most)}));
+  };
+  allow(1'000'000);
+  EvmPayer payer(key, 1'000'000);
+  const auto o = shop.admit(shop.paid(payer));
+  ASSERT_TRUE(o.grant) << o.error();
+  allow(0);
+  std::promise<net::Headers> done;
+  o.grant->finish(600, true, [&](net::Headers h) { done.set_value(std::move(h)); });
+  EXPECT_EQ(response_of(done.get_future().get())["errorReason"], "settlement_pending");
+  allow(1'000'000);
+  within(20, [&] { return shop.balance(merchant()) != 0; });
+  EXPECT_EQ(shop.balance(merchant()), 1200);
+}
+
 TEST(Store, IsOneServersAtATime) {
   const std::string path = testing::TempDir() + "mxt_pay_store_" + std::to_string(getpid());
   Store one(path);
