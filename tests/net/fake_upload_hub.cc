@@ -32,7 +32,7 @@ FakeUploadHub::FakeUploadHub() {
 ServerResponse FakeUploadHub::answer(const ServerRequest& r) {
   const std::lock_guard lock(mutex_);
   if (refuse)
-    if (const int status = refuse(r)) return {status, {}, refuse_body};
+    if (const int status = refuse(r)) return {status, refuse_headers, refuse_body};
   if (header(r, "authorization") != "Bearer " + token) return json({{"error", "Invalid token"}}, 401);
   ServerResponse out = done(r);
   for (auto it = lose_answer.begin(); it != lose_answer.end(); ++it)

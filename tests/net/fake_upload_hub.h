@@ -36,6 +36,7 @@ class FakeUploadHub {
   // Asked before each request is answered; a status other than 0 is the answer.
   std::function<int(const ServerRequest&)> refuse;
   std::string refuse_body = R"({"error":"refused by the test"})";
+  std::vector<std::pair<std::string, std::string>> refuse_headers;
   std::set<std::string> lose_answer;  // parts of targets: the connection breaks once the request has been done
   std::string address;                // that it gives of itself where something stands before it; "" = its own
   std::string wrong_head;             // a path that the tree gives another id

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -155,6 +156,42 @@ TEST_F(Upload, SaysWhatTheHubRefuses) {
   settings.token = "secret";
   EXPECT_TRUE(validate_card(settings, files.back().text, RepoType::kModel).empty());
   EXPECT_THROW(validate_card(settings, "---\nlicense: bad\n---\n", RepoType::kModel), Error);
+}
+
+TEST_F(Upload, SaysWhyNoCommitIsTakenAndWaitsAsLongAsItIsAskedTo) {
+  const auto said = [&] {
+    try {
+      send();
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  int status = 0, asked = 0;
+  hub.refuse = [&](const ServerRequest& r) {
+    if (r.target.find("/commit/") == std::string::npos) return 0;
+    return ++asked, status;
+  };
+  for (const int s : {412, 429, 503}) {
+    status = s;
+    asked = 0;
+    hub.refuse_body = R"({"error":"too many commits of yours"})";
+    EXPECT_NE(said().find(std::to_string(s) + ": too many commits of yours"), std::string::npos) << said();
+    EXPECT_GE(asked, 4);
+  }
+  hub.refuse_headers = {{"Retry-After", "3600"}};
+  asked = 0;
+  EXPECT_NE(said().find("3600 s: the same command goes on then"), std::string::npos) << said();
+  EXPECT_EQ(asked, 1);
+  hub.refuse_headers = {{"Retry-After", "1"}};
+  asked = 0;
+  hub.refuse = [&](const ServerRequest& r) {
+    return r.target.find("/commit/") != std::string::npos && ++asked == 1 ? 429 : 0;
+  };
+  const auto began = std::chrono::steady_clock::now();
+  send();
+  expect_published();
+  EXPECT_GT(std::chrono::steady_clock::now() - began, std::chrono::milliseconds(900));
 }
 
 TEST_F(Upload, SaysThatAnAnswerHasNoAddress) {

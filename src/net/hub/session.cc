@@ -1,5 +1,6 @@
 #include "net/hub/session.h"
 
+#include <charconv>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -12,6 +13,7 @@ namespace mxt::net {
 namespace {
 
 constexpr double kAnswerSeconds = 120;       // for an answer to a small request
+constexpr int kMostSeconds = 120;            // that a Hub may ask to be waited for
 constexpr double kSlowestUpload = 64 << 10;  // bytes a second that an upload is given time for
 
 }  // namespace
@@ -52,13 +54,17 @@ Json HubSession::json(const HttpResponse& r, const std::string& what) const {
   return parse_json(r.body, r.url);
 }
 
-void HubSession::refuse(const HttpResponse& r, const std::string& what) const {
+std::string HubSession::words(const HttpResponse& r) const {
   std::string why;
   if (const std::string* m = r.header("X-Error-Message")) why = *m;
   if (const Json j = Json::parse(r.body, nullptr, false); why.empty() && j.is_object())
     for (const char* key : {"error", "message"})
       if (why.empty() && j.contains(key) && j[key].is_string()) why = j[key].get<std::string>();
-  why = why.empty() ? "" : ": " + printable(why.substr(0, 300));
+  return why.empty() ? "" : ": " + printable(why.substr(0, 300));
+}
+
+void HubSession::refuse(const HttpResponse& r, const std::string& what) const {
+  const std::string why = words(r);
   if (r.status == 401)
     fail_input("{}: HF_TOKEN is not valid there{}: set a token that may write (settings, access tokens)", what, why);
   if (r.status == 403) fail_input("{}: HF_TOKEN may not write there{}: use a token with that right", what, why);
@@ -66,10 +72,22 @@ void HubSession::refuse(const HttpResponse& r, const std::string& what) const {
   fail_input("{}: {} answers {}{}", what, base_, r.status, why);
 }
 
-void HubSession::wait(double seconds) const {
+void HubSession::wait(double seconds) const { sleep(seconds * settings_.retry_base_seconds * 2); }
+
+void HubSession::wait_as_asked(const HttpResponse& r, double seconds, const std::string& what) const {
+  int asked = 0;
+  if (const std::string* after = r.header("Retry-After"))
+    std::from_chars(after->data(), after->data() + after->size(), asked);
+  if (asked > kMostSeconds)
+    fail_input("{}: {} answers {}{}; it asks to be left alone for {} s: the same command goes on then", what, base_,
+               r.status, words(r), asked);
+  asked > 0 ? sleep(asked) : wait(seconds);
+}
+
+void HubSession::sleep(double seconds) const {
   using Clock = std::chrono::steady_clock;
-  for (const auto end = Clock::now() + std::chrono::duration<double>(seconds * settings_.retry_base_seconds * 2);
-       Clock::now() < end; std::this_thread::sleep_for(std::chrono::milliseconds(20)))
+  for (const auto end = Clock::now() + std::chrono::duration<double>(seconds); Clock::now() < end;
+       std::this_thread::sleep_for(std::chrono::milliseconds(20)))
     if (settings_.cancel && settings_.cancel->load())
       throw Error(Exit::kInterrupted, "interrupted while waiting for " + base_);
 }

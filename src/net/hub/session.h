@@ -21,9 +21,14 @@ class HubSession {
   // The JSON of a 2xx answer, else refuse().
   Json json(const HttpResponse& r, const std::string& what) const;
   [[noreturn]] void refuse(const HttpResponse& r, const std::string& what) const;
-  void wait(double seconds) const;  // kInterrupted where the program is asked to end
+  // Before a call is tried again: `seconds`, or what the answer's Retry-After asks for. kInterrupted where the program
+  // is asked to end; refuse() where it asks for more than two minutes.
+  void wait(double seconds) const;
+  void wait_as_asked(const HttpResponse& r, double seconds, const std::string& what) const;
 
  private:
+  std::string words(const HttpResponse& r) const;  // ": why", as it says itself; "" where it does not
+  void sleep(double seconds) const;
   const HubSettings& settings_;
   Url endpoint_;
   std::string base_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/base64.h"
 #include "base/error.h"
@@ -46,7 +47,10 @@ class Uploader {
     for (int tries = 0;; ++tries) {
       const auto pending = preupload(files);
       if (pending.empty()) break;
-      if (tries == kCommitTries) fail_input("{}: takes commits and holds nothing of them: is this a Hub?", page());
+      if (tries == kCommitTries) {
+        if (refused_) session_.refuse(*refused_, page());
+        fail_input("{}: takes commits and holds nothing of them: is this a Hub?", page());
+      }
       send_large(pending, result);
       if (commit_all(pending, result)) break;
     }
@@ -189,10 +193,12 @@ class Uploader {
       say("no answer to a commit: asking what the repository holds");
       return false;
     }
-    if (r.status == 412 || r.status == 429 || r.status >= 500) {
-      session_.wait(1);
+    if (r.status == 412 || r.status == 429 || r.status >= 500) {  // another's commit came between, or it is busy
+      session_.wait_as_asked(r, 1, page());
+      refused_ = std::move(r);
       return false;
     }
+    refused_.reset();
     const Json answer = session_.json(r, page());
     if (!is_commit(text_of(answer, "commitOid"))) fail_input("{}: its answer to a commit names none", page());
     say(fmt::format("committed {} file{}", files.size(), files.size() == 1 ? "" : "s"));
@@ -217,6 +223,7 @@ class Uploader {
   HubClient client_;
   RepoName repo_;
   const UploadSettings& settings_;
+  std::optional<HttpResponse> refused_;  // the newest commit, and why
 };
 
 }  // namespace
