@@ -53,6 +53,32 @@ class Verifier {
       if (!seen.contains(name)) find("/subject " + name, "is missing");
   }
 
+  // A published copy holds what its manifest names and what stands beside it for a reason; nothing else of provenance/
+  // is vouched for by anybody.
+  void check_copy() {
+    if (!published_) return;
+    std::set<std::string> known = {published_path("manifest.json"), published_path("manifest.dsse.json"),
+                                   published_path(kReceiptName)};
+    std::vector<std::string> folders;  // whose entries their subjects have looked at
+    for (const auto& [name, entry] : manifest_["/predicate/subjects"_json_pointer].items()) {
+      known.insert(published_path(text_at(entry, "path")));
+      if (text_at(entry, "kind") == "folder") folders.push_back(published_path(text_at(entry, "path")) + "/");
+    }
+    const auto at = "/predicate/environment/files"_json_pointer;
+    if (manifest_.contains(at) && manifest_[at].is_array())
+      for (const Json& f : manifest_[at]) known.insert(published_path(text_at(f, "path")));
+    for (const std::string& f : list_entries((folder_ / kPublishedFolder).string())) {
+      const std::string path = kPublishedFolder + ("/" + f);
+      if (!known.contains(path) && std::none_of(folders.begin(), folders.end(),
+                                                [&](const std::string& folder) { return path.starts_with(folder); }))
+        find(path, "is not in the manifest");
+    }
+    report_.subjects.push_back(
+        fs::exists(folder_ / "README.md")
+            ? "README.md: no part of the manifest, not checked; an anchor's CID covers it (--rpc)"
+            : "README.md: not here; it is no part of the manifest");
+  }
+
   // What two of them say of one thing must agree, whoever sealed them; each has been found whole.
   void check_agreement() {
     const Json& subjects = manifest_["/predicate/subjects"_json_pointer];
@@ -398,6 +424,7 @@ VerifyReport verify_text(std::string_view text, const std::string& manifest_path
     const std::string records = options.published ? folder + "/" + kPublishedFolder : folder;
     Verifier verifier(folder, manifest, options.published, report);
     verifier.check_subjects();
+    if (report.ok()) verifier.check_copy();
     if (options.of_a_run && report.ok()) verifier.check_agreement();
     check_receipt(records, manifest, options.published, report);
     check_signature(records + "/" + fs::path(manifest_path).filename().string(), text, manifest, options, report);

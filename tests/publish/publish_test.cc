@@ -271,6 +271,14 @@ TEST(HubStep, APublishedCopyVerifiesByItself) {
     const auto r = provenance::verify(manifest, {.of_a_run = true});
     return r.findings.empty() ? std::string() : r.findings[0].field;
   };
+  EXPECT_NE(std::find_if(report.subjects.begin(), report.subjects.end(),
+                         [](const std::string& s) { return s.starts_with("README.md: no part of the manifest"); }),
+            report.subjects.end());
+  for (const char* stray : {"provenance/more.txt", "provenance/a/b.txt", "provenance/.hidden", "provenance/eval/x"}) {
+    put(stray, "x");
+    EXPECT_TRUE(finding().ends_with(fs::path(stray).filename().string())) << stray << finding();
+    fs::remove(copy.path() + "/" + stray);
+  }
   put("extra.bin", "x");
   EXPECT_EQ(finding(), "checkpoint/extra.bin");
   fs::remove(copy.path() + "/extra.bin");

@@ -122,8 +122,8 @@ void add_use(std::string& out, const Run& run) {
 void add_receipt(std::string& out, const Run& run) {
   const Json signer = at(run.manifest, "/predicate/signer");
   out += fmt::format(
-      "\n## Receipt\n\n`provenance/manifest.json` names every file with its digests (BLAKE3 of the manifest: `{}`; "
-      "{}).\n"
+      "\n## Receipt\n\n`provenance/manifest.json` names every file but this card with its digests (BLAKE3 of the "
+      "manifest: `{}`; {}).\n"
       "In a downloaded copy:\n\n```\nmindxtrain receipt .            # re-hashes everything, names what differs\n"
       "mindxtrain receipt . --replay   # trains again with the same plan and compares\n```\n\n"
       "Recipe BLAKE3 `{}`, plan BLAKE3 `{}`, checkpoint BLAKE3 `{}`.\n",
