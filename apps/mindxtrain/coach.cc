@@ -17,6 +17,7 @@
 #include "machine.h"
 #include "model_files.h"
 #include "net/hub.h"
+#include "publish.h"
 #include "run_record.h"
 #include "serve/api_error.h"
 #include "version.h"
@@ -102,7 +103,8 @@ std::string CoachDesk::check(const std::string& text) {
   config::Recipe r;
   auto issues = config::check_recipe(text, "recipe", &r, this_machine);
   const bool valid = issues.empty();
-  if (valid) issues = roots_.outside(r);
+  if (valid) issues = publish_issues(r);
+  if (valid && issues.empty()) issues = roots_.outside(r);
   OrderedJson j = check_answer(issues, r);
   // "what is wrong; what to do"
   for (auto& i : j["issues"]) {

@@ -1,3 +1,5 @@
+#include "base/files.h"
+#include "machine.h"
 #include "pipeline.h"
 #include "publish.h"
 #include "verbs.h"
@@ -31,6 +33,9 @@ void add_run(CLI::App& app) {
   c->callback([o, send] {
     o->resume = true;
     take_run_folder(*o);
+    // What publishing would refuse is refused before the hours of training; a run that is there is asked about itself.
+    if (*send && !fs::exists(o->out + "/manifest.json"))
+      publish::check_before_run(load_recipe(o->recipe_path), publish_surroundings());
     if (!run_stages(*o))
       g_exit = 4;
     else if (*send)

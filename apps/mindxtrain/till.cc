@@ -12,6 +12,7 @@
 #include "pay/facilitator.h"
 #include "provenance/sign.h"
 #include "publish.h"
+#include "publish/service.h"
 #include "run_record.h"
 #include "verbs.h"
 
@@ -42,7 +43,40 @@ std::string fee_seed(const config::X402& x, const config::Publish& publish) {
   return file.empty() ? "" : algorand_seed(home_path(file));
 }
 
+// An address at which what is paid is lost is none that anybody meant.
+template <typename Address>
+void require_somebody(const Address& a) {
+  if (a == Address{})
+    fail_input("publish.billing.x402.pay_to: is the zero address, which nobody has the key of: write your own");
+}
+
 }  // namespace
+
+std::vector<std::string> wrong_billing(const config::Recipe& r) {
+  std::vector<std::string> out;
+  if (!r.publish || !r.publish->billing) return out;
+  const config::X402& x = r.publish->billing->x402;
+  const auto check = [&](const auto& f) {
+    try {
+      f();
+    } catch (const Error& e) {
+      out.emplace_back(e.what());
+    }
+  };
+  const bool algorand = x.network == config::X402Network::kAlgorand;
+  if (x.pay_to)
+    check([&] {
+      if (algorand)
+        require_somebody(algorand::address_setting(*x.pay_to, "publish.billing.x402.pay_to"));
+      else
+        require_somebody(evm::address_setting(*x.pay_to, "publish.billing.x402.pay_to"));
+    });
+  if (!algorand && x.asset != "USDC") check([&] { evm::address_setting(x.asset, "publish.billing.x402.asset"); });
+  if (x.rpc_url) check([&] { publish::service_url(*x.rpc_url, "publish.billing.x402.rpc_url"); });
+  if (x.facilitator_url)
+    check([&] { publish::service_url(*x.facilitator_url, "publish.billing.x402.facilitator_url"); });
+  return out;
+}
 
 std::unique_ptr<Till> Till::open(const config::Recipe& r) {
   if (!r.publish || !r.publish->billing) return nullptr;
@@ -52,6 +86,12 @@ std::unique_ptr<Till> Till::open(const config::Recipe& r) {
     log::warn("answers are free: publish.billing.x402.pay_to names nobody who is paid");
     return nullptr;
   }
+  if (const auto wrong = wrong_billing(r); !wrong.empty()) fail_input("{}", wrong.front());
+  if (x.receiver_via == config::ReceiverVia::kCoinbaseFacilitator && !x.facilitator_url)
+    fail_missing(
+        "publish.billing.x402.receiver_via: coinbase_facilitator settles at publish.billing.x402.facilitator_url: set "
+        "its address, or write parsec_wallet to settle by {}",
+        x.key_env);
   if (x.network == config::X402Network::kAlgorand) return std::unique_ptr<Till>(new Till(x, *r.publish));
   return std::unique_ptr<Till>(new Till(x, pay::network_of(text_of(x.network))));
 }

@@ -2,12 +2,17 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "algorand/node.h"
 #include "config/recipe.h"
 #include "pay/meter.h"
 
 namespace mxt::app {
+
+// What no server could be paid by, in words that begin with the key.
+std::vector<std::string> wrong_billing(const config::Recipe& recipe);
 
 class Till {
  public:

@@ -5,9 +5,20 @@
 #include "base/files.h"
 #include "config/recipe.h"
 #include "machine.h"
+#include "publish.h"
 #include "verbs.h"
 
 namespace mxt::app {
+
+namespace {
+
+std::vector<std::string> all_hints(const config::Recipe& r) {
+  std::vector<std::string> out = config::hints(r);
+  for (std::string& line : publish::without_effect(r)) out.push_back(std::move(line));
+  return out;
+}
+
+}  // namespace
 
 OrderedJson check_answer(const std::vector<config::Issue>& issues, const config::Recipe& r) {
   OrderedJson j;
@@ -18,7 +29,7 @@ OrderedJson check_answer(const std::vector<config::Issue>& issues, const config:
   if (issues.empty()) {
     j["hash"] = config::recipe_hash(r);
     j["off"] = config::off_stages(r);
-    j["hints"] = config::hints(r);
+    j["hints"] = all_hints(r);
   }
   return j;
 }
@@ -34,7 +45,8 @@ void add_validate(CLI::App& app) {
   c->add_flag("--json", o->json, "machine-readable answer");
   c->callback([o] {
     config::Recipe r;
-    const auto issues = config::check_recipe(recipe_text(o->recipe), o->recipe, &r, this_machine);
+    auto issues = config::check_recipe(recipe_text(o->recipe), o->recipe, &r, this_machine);
+    if (issues.empty()) issues = publish_issues(r);
     if (!issues.empty()) g_exit = 1;
     if (o->json) {
       const OrderedJson j = check_answer(issues, r);
@@ -44,7 +56,7 @@ void add_validate(CLI::App& app) {
     for (const auto& i : issues) std::fprintf(stderr, "%s\n", i.text().c_str());
     if (!issues.empty()) return;
     for (const auto& l : config::off_stages(r)) std::printf("%s\n", l.c_str());
-    for (const auto& l : config::hints(r)) std::printf("%s\n", l.c_str());
+    for (const auto& l : all_hints(r)) std::printf("%s\n", l.c_str());
     std::printf("%s: valid\n", o->recipe.c_str());
   });
   auto* schema = app.add_subcommand(

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/hash.h"
 #include "provenance/manifest.h"
 #include "publish/hub/card.h"
 
@@ -58,6 +59,8 @@ Run open_run(const std::string& given) {
                  run.files[i].path);
   return run;
 }
+
+std::string manifest_sha256(const Run& run) { return sha256_hex(read_file(run.folder + "/manifest.json")); }
 
 std::vector<TreeEntry> published_files(const std::string& manifest_path) {
   const fs::path here = fs::absolute(manifest_path).lexically_normal().parent_path();

@@ -26,6 +26,9 @@ struct Run {
 // does not hold is published.
 Run open_run(const std::string& folder);
 
+// SHA-256 of RUN/manifest.json, hex. Errors: as read_file's.
+std::string manifest_sha256(const Run& run);
+
 // The published layout of a run's folder, or what of it is in a published copy (FOLDER/provenance/manifest.json),
 // sorted.
 std::vector<TreeEntry> published_files(const std::string& manifest_path);

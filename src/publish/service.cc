@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "net/url.h"
 
 namespace mxt::publish {
 namespace {
@@ -20,6 +21,14 @@ uint64_t body_bytes(const net::HttpRequest& r) {
 }
 
 }  // namespace
+
+std::string service_url(const std::string& given, const std::string& key, const std::string& override,
+                        const std::string& variable) {
+  std::string url = override.empty() ? given : override;
+  while (url.ends_with('/')) url.pop_back();
+  net::public_url(url, override.empty() ? key : variable);
+  return url;
+}
 
 net::HttpResponse Service::send(net::HttpRequest r) {
   r.leave_origin = false;

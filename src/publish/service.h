@@ -8,6 +8,12 @@
 
 namespace mxt::publish {
 
+// A service's address without '/' at its end: the variable's `override` where it is not empty, else what the recipe's
+// `key` says. kBadInput, naming the one that it came from, where it is no http or https URL; a password in it is not
+// repeated.
+std::string service_url(const std::string& given, const std::string& key, const std::string& override = "",
+                        const std::string& variable = "");
+
 // Its answers are hostile: small, within a time, and never from another host.
 class Service {
  public:

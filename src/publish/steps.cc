@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/host.h"
+#include "base/log.h"
 #include "base/text.h"
 
 namespace mxt::publish {
@@ -51,7 +52,7 @@ std::vector<std::unique_ptr<Step>> chosen_steps(const Run& run, const Surroundin
                run.recipe.source);
   for (const std::string& o : only)
     if (std::none_of(steps.begin(), steps.end(), [&](const auto& s) { return s->name() == o; }))
-      fail_input("--only {}: the recipe of this run publishes to {}", o, names);
+      fail_input("--only {}: {} publishes to {}", o, run.recipe.source, names);
   if (!only.empty())
     std::erase_if(steps, [&](const auto& s) { return std::find(only.begin(), only.end(), s->name()) == only.end(); });
   return steps;
@@ -81,6 +82,25 @@ Json StepContext::result_of(const std::string& step) const {
   return it != all_.end() && is_done(*it) ? it->value("result", Json()) : Json();
 }
 
+std::vector<std::string> wrong_settings(const config::Recipe& recipe) {
+  Run run;
+  run.recipe = recipe;
+  Surroundings nowhere;  // the recipe alone is looked at, whatever this machine's environment says
+  nowhere.variable = [](const std::string&) { return std::string(); };
+  std::vector<std::string> out;
+  steps_of(run, nowhere, [&](const Error& e) { out.emplace_back(e.what()); });
+  return out;
+}
+
+void check_before_run(const config::Recipe& recipe, const Surroundings& around) {
+  Run run;
+  run.recipe = recipe;
+  for (const auto& s : chosen_steps(run, around, {})) {
+    Json none = {{s->name(), Json::object()}};
+    s->check(StepContext(run, around, none, s->name(), [] {}));
+  }
+}
+
 std::vector<StepOutcome> publish(const Run& run, const Surroundings& given, const std::vector<std::string>& only,
                                  bool dry_run, const std::function<void(const StepOutcome&)>& progress) {
   // What was asked of the environment, addresses apart, is a secret; a service may say it back in an error.
@@ -92,6 +112,7 @@ std::vector<StepOutcome> publish(const Run& run, const Surroundings& given, cons
     return value;
   };
   const auto steps = chosen_steps(run, around, only);
+  for (const std::string& line : without_effect(run.recipe)) log::warn("{}", line);
   std::optional<FolderLock> lock;
   if (!dry_run) lock.emplace(run.folder);
   StateFile file(run);

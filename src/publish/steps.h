@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/json.h"
 #include "base/stop.h"
 #include "net/http.h"
@@ -62,8 +63,18 @@ class Step {
   virtual Json run(const StepContext& c) const = 0;
 };
 
-// The steps of a run, in the order in which they are done.
-std::vector<std::unique_ptr<Step>> steps_of(const Run& run, const Surroundings& around);
+// The steps of a run, in the order in which they are done; its recipe is all that is looked at. A setting that is
+// wrong: kBadInput or kMissing, in words that begin with its key; to `wrong`, where that is given, one for each
+// destination.
+std::vector<std::unique_ptr<Step>> steps_of(const Run& run, const Surroundings& around,
+                                            const std::function<void(const Error&)>& wrong = {});
+
+// What publishing would refuse in a recipe whatever becomes of its run: "publish.hf.repo: \"x\" is not owner/name".
+std::vector<std::string> wrong_settings(const config::Recipe& recipe);
+// What the recipe writes and nothing is done with: "publish.bankon: has no subname …".
+std::vector<std::string> without_effect(const config::Recipe& recipe);
+// What publish() asks before it sends anything, of a recipe whose run is still to be made. Errors: as publish()'s.
+void check_before_run(const config::Recipe& recipe, const Surroundings& around);
 
 struct StepOutcome {
   std::string name, target;

@@ -37,7 +37,9 @@ Section declare(const MindxPublish*) {
 Section declare(const AgenticPlacePublish*) {
   Declaration<AgenticPlacePublish> d("AgenticPlace listing.");
   d.field("api_url", &AgenticPlacePublish::api_url, "Address.").non_empty();
-  d.field("chain_map_url", &AgenticPlacePublish::chain_map_url, "Address of the chain map.").non_empty();
+  d.field("chain_map_url", &AgenticPlacePublish::chain_map_url,
+          "Address of the chain map. Accepted and not read: a listing names no chain.")
+      .non_empty();
   return d.take();
 }
 
@@ -108,8 +110,9 @@ Section declare(const X402*) {
   Declaration<X402> d("Payment per token.");
   d.field("network", &X402::network, "Chain.");
   d.field("asset", &X402::asset, "Token.").non_empty();
-  d.field("receiver_via", &X402::receiver_via, "Who receives.");
-  d.field("price_per_1k_tokens", &X402::price_per_1k_tokens, "In units of the asset.").min(0);
+  d.field("receiver_via", &X402::receiver_via,
+          "Who receives: coinbase_facilitator settles at `facilitator_url`, which must be set then.");
+  d.field("price_per_1k_tokens", &X402::price_per_1k_tokens, "In units of the asset.").min(0).max(1e9);
   d.field("pay_to", &X402::pay_to, "Address that is paid.").non_empty().later();
   d.field("rpc_url", &X402::rpc_url, "JSON-RPC address of a node of that chain.").non_empty().later();
   d.field("key_env", &X402::key_env,

@@ -5,8 +5,6 @@
 
 #include "base/base64.h"
 #include "base/error.h"
-#include "base/files.h"
-#include "base/hash.h"
 #include "evm/abi.h"
 #include "publish/evm/chain.h"
 
@@ -26,8 +24,7 @@ class AgentStep final : public Step {
       : settings_(s),
         run_(run),
         chain_(std::make_unique<EvmChain>(s, around)),
-        registry_(evm::address_setting(*s.identity_registry, "publish.evm.identity_registry")),
-        digest_(*evm::from_hex("0x" + sha256_hex(read_file(run.folder + "/manifest.json")))) {}
+        registry_(evm::address_setting(*s.identity_registry, "publish.evm.identity_registry")) {}
   std::string name() const override { return "erc8004"; }
   std::string target() const override {
     return chain_target(settings_, registry_) +
@@ -45,11 +42,11 @@ class AgentStep final : public Step {
   Json run(const StepContext& c) const override {
     chain_->require(registry_, "publish.evm.identity_registry");
     Json result = {
-        {"chain_id", settings_.chain_id}, {"registry", evm::text_of(registry_)}, {"digest", evm::hex(digest_)}};
+        {"chain_id", settings_.chain_id}, {"registry", evm::text_of(registry_)}, {"digest", evm::hex(digest())}};
     evm::U256 id;
     if (settings_.agent_id) {
       id = *settings_.agent_id;
-      if (metadata(id) != digest_)
+      if (metadata(id) != digest())
         result["tx"] = evm::hex(chain_->send(c, "metadata", registry_, metadata_call(id)).hash);
     } else if (const auto known = registered_before(c)) {
       id = *known;
@@ -58,7 +55,7 @@ class AgentStep final : public Step {
       result["tx"] = evm::hex(sent.hash);
       id = id_in(sent.receipt.logs);
     }
-    if (metadata(id) != digest_)
+    if (metadata(id) != digest())
       fail_verify("{}: agent {} of {} does not hold the digest that was written", chain_->rpc().name(),
                   evm::decimal(id), evm::text_of(registry_));
     result["agent_id"] = evm::decimal(id);
@@ -66,6 +63,7 @@ class AgentStep final : public Step {
   }
 
  private:
+  std::string digest() const { return *evm::from_hex("0x" + manifest_sha256(run_)); }
   static std::string hub_url(const StepContext& c) {
     const Json r = c.result_of("hf");
     return r.is_object() && r.contains("url") && r["url"].is_string() ? r["url"].get<std::string>() : "";
@@ -76,10 +74,10 @@ class AgentStep final : public Step {
   }
   std::string register_call(const StepContext& c) const {
     return evm::abi_call(kRegister,
-                         {V::bytes(agent_uri(c)), V::array({V::tuple({V::bytes(kManifestKey), V::bytes(digest_)})})});
+                         {V::bytes(agent_uri(c)), V::array({V::tuple({V::bytes(kManifestKey), V::bytes(digest())})})});
   }
   std::string metadata_call(const evm::U256& id) const {
-    return evm::abi_call(kSetMetadata, {V::number(id), V::bytes(kManifestKey), V::bytes(digest_)});
+    return evm::abi_call(kSetMetadata, {V::number(id), V::bytes(kManifestKey), V::bytes(digest())});
   }
   std::string metadata(const evm::U256& id) const {
     const std::string answer =
@@ -105,7 +103,7 @@ class AgentStep final : public Step {
     }
     for (const evm::Log& l : logs) {
       const evm::U256 id = evm::number_of(evm::bytes_of(l.topics[1]));
-      if (metadata(id) == digest_) return id;
+      if (metadata(id) == digest()) return id;
     }
     return std::nullopt;
   }
@@ -114,7 +112,6 @@ class AgentStep final : public Step {
   const Run& run_;
   std::unique_ptr<EvmChain> chain_;
   evm::Address registry_;
-  std::string digest_;
 };
 
 }  // namespace

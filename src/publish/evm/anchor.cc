@@ -58,9 +58,7 @@ class AnchorStep : public Step {
       : settings_(s),
         run_(run),
         chain_(std::make_unique<EvmChain>(s, around)),
-        registry_(evm::address_setting(*s.registry, "publish.evm.registry")),
-        run_id_(run_id_of(run.manifest)),
-        digest_(sha256_of(read_file(run.folder + "/manifest.json"))) {}
+        registry_(evm::address_setting(*s.registry, "publish.evm.registry")) {}
   std::string name() const override { return "anchor"; }
   std::string target() const override { return chain_target(settings_, registry_); }
   void check(const StepContext&) const override { chain_->key(); }
@@ -68,8 +66,8 @@ class AnchorStep : public Step {
   OrderedJson preview(const StepContext& c) const override {
     OrderedJson j = {{"chain_id", settings_.chain_id},
                      {"to", evm::text_of(registry_)},
-                     {"run_id", evm::hex(run_id_)},
-                     {"digest", evm::hex(digest_)}};
+                     {"run_id", evm::hex(run_id())},
+                     {"digest", evm::hex(digest())}};
     const std::string cid = cid_of(c);
     j["cid"] = cid;
     j["data"] = evm::hex(call(cid));
@@ -83,28 +81,30 @@ class AnchorStep : public Step {
     Json result = {{"chain_id", settings_.chain_id},
                    {"registry", evm::text_of(registry_)},
                    {"publisher", evm::text_of(publisher)},
-                   {"run_id", evm::hex(run_id_)},
-                   {"digest", evm::hex(digest_)}};
+                   {"run_id", evm::hex(run_id())},
+                   {"digest", evm::hex(digest())}};
     const auto cids = all_cids(run_.files, c.around.stop);
-    std::optional<Entry> there = read_entry(chain_->rpc(), registry_, publisher, run_id_);
+    std::optional<Entry> there = read_entry(chain_->rpc(), registry_, publisher, run_id());
     // An entry that an attempt of ours made counts when it is deep enough: the attempt is followed to its end.
     if (!there || c.state().is_object()) {
       const evm::Sent sent = chain_->send(c, "anchor", registry_, call(cid_of(c)));
       result["tx"] = evm::hex(sent.hash);
       result["block"] = sent.receipt.block;
-      there = read_entry(chain_->rpc(), registry_, publisher, run_id_);
+      there = read_entry(chain_->rpc(), registry_, publisher, run_id());
       if (!there)
         fail_verify("{}: transaction {} succeeded, and {} holds no such entry: this is not mindxtrain_registry",
                     chain_->rpc().name(), evm::hex(sent.hash), evm::text_of(registry_));
     }
-    if (const std::string why = difference(*there, digest_, cids); !why.empty())
-      fail_verify("run {} of {} {}: an anchor cannot be changed", evm::hex(run_id_), evm::text_of(publisher), why);
+    if (const std::string why = difference(*there, digest(), cids); !why.empty())
+      fail_verify("run {} of {} {}: an anchor cannot be changed", evm::hex(run_id()), evm::text_of(publisher), why);
     result["cid"] = there->cid;
     result["time"] = there->time;
     return result;
   }
 
  private:
+  Digest run_id() const { return run_id_of(run_.manifest); }
+  Digest digest() const { return *evm::digest_from_hex("0x" + manifest_sha256(run_)); }
   // As the folder was sent to IPFS, else as publish.ipfs would.
   std::string cid_of(const StepContext& c) const {
     for (const char* step : {"ipfs", "lighthouse"})
@@ -115,14 +115,13 @@ class AnchorStep : public Step {
     return import_tree(run_.files, {&profile}, {}, c.around.stop).front().text();
   }
   std::string call(const std::string& cid) const {
-    return evm::abi_call(kAnchor, {AbiValue::word(run_id_), AbiValue::word(digest_), AbiValue::bytes(cid)});
+    return evm::abi_call(kAnchor, {AbiValue::word(run_id()), AbiValue::word(digest()), AbiValue::bytes(cid)});
   }
 
   const config::EvmPublish& settings_;
   const Run& run_;
   std::unique_ptr<EvmChain> chain_;
   evm::Address registry_;
-  Digest run_id_{}, digest_{};
 };
 
 // Everybody may anchor everything: who did is what counts.

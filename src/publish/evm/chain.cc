@@ -2,11 +2,12 @@
 
 #include "base/error.h"
 #include "provenance/sign.h"
+#include "publish/service.h"
 
 namespace mxt::publish {
 
 EvmChain::EvmChain(const config::EvmPublish& s, const Surroundings& around)
-    : settings_(s), around_(around), rpc_(s.rpc_url, around.http) {}
+    : settings_(s), around_(around), rpc_(service_url(s.rpc_url, "publish.evm.rpc_url"), around.http) {}
 
 void EvmChain::require(const evm::Address& contract, const std::string& what) {
   rpc_.require_chain(static_cast<uint64_t>(settings_.chain_id));

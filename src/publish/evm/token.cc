@@ -4,8 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/files.h"
-#include "base/hash.h"
 #include "evm/abi.h"
 #include "publish/evm/chain.h"
 
@@ -32,9 +30,9 @@ class TokenStep final : public Step {
  public:
   TokenStep(const config::EvmPublish& s, const Run& run, const Surroundings& around)
       : settings_(s),
+        run_(run),
         chain_(std::make_unique<EvmChain>(s, around)),
-        contract_(evm::address_setting(*s.inft, "publish.evm.inft")),
-        digest_(*evm::digest_from_hex("0x" + sha256_hex(read_file(run.folder + "/manifest.json")))) {}
+        contract_(evm::address_setting(*s.inft, "publish.evm.inft")) {}
   std::string name() const override { return "erc7857"; }
   std::string target() const override {
     return fmt::format("{} token {}", chain_target(settings_, contract_), *settings_.inft_token);
@@ -42,22 +40,23 @@ class TokenStep final : public Step {
   void check(const StepContext&) const override {}
 
   OrderedJson preview(const StepContext&) const override {
-    return {{"reads", evm::text_of(contract_)}, {"data", evm::hex(call(kData))}, {"digest", evm::hex(digest_)}};
+    return {{"reads", evm::text_of(contract_)}, {"data", evm::hex(call(kData))}, {"digest", evm::hex(digest())}};
   }
 
   Json run(const StepContext&) const override {
     chain_->require(contract_, "publish.evm.inft");
     const std::vector<Digest> hashes = hashes_of();
-    if (std::find(hashes.begin(), hashes.end(), digest_) == hashes.end())
+    if (std::find(hashes.begin(), hashes.end(), digest()) == hashes.end())
       fail_verify("token {} of {} holds other data: none of its {} hashes is {}, the SHA-256 of manifest.json",
-                  *settings_.inft_token, evm::text_of(contract_), hashes.size(), evm::hex(digest_));
+                  *settings_.inft_token, evm::text_of(contract_), hashes.size(), evm::hex(digest()));
     return {{"contract", evm::text_of(contract_)},
             {"chain_id", settings_.chain_id},
             {"token", *settings_.inft_token},
-            {"digest", evm::hex(digest_)}};
+            {"digest", evm::hex(digest())}};
   }
 
  private:
+  Digest digest() const { return *evm::digest_from_hex("0x" + manifest_sha256(run_)); }
   std::string call(const char* function) const {
     return evm::abi_call(function, {V::number(evm::U256(*settings_.inft_token))});
   }
@@ -95,9 +94,9 @@ class TokenStep final : public Step {
   }
 
   const config::EvmPublish& settings_;
+  const Run& run_;
   std::unique_ptr<EvmChain> chain_;
   evm::Address contract_;
-  Digest digest_;
 };
 
 }  // namespace

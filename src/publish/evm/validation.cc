@@ -28,22 +28,23 @@ class ValidationStep final : public Step {
  public:
   ValidationStep(const config::EvmPublish& s, const Run& run, const Surroundings& around)
       : settings_(s),
+        run_(run),
         chain_(std::make_unique<EvmChain>(s, around)),
-        registry_(evm::address_setting(*s.validation_registry, "publish.evm.validation_registry")),
-        hash_(evm::keccak256(read_file(run.folder + "/manifest.json"))) {}
+        registry_(evm::address_setting(*s.validation_registry, "publish.evm.validation_registry")) {
+    if (!s.agent_id && !s.identity_registry)
+      fail_missing("publish.evm.validation_registry: an agent asks: set publish.evm.agent_id or identity_registry");
+  }
   std::string name() const override { return "erc8004_validation"; }
   std::string target() const override { return chain_target(settings_, registry_); }
   void check(const StepContext& c) const override {
     chain_->key();
     validator(c);
-    if (!settings_.agent_id && !settings_.identity_registry)
-      fail_missing("publish.evm.validation_registry: an agent asks: set publish.evm.agent_id or identity_registry");
   }
 
   OrderedJson preview(const StepContext& c) const override {
     OrderedJson j = {{"chain_id", settings_.chain_id}, {"to", evm::text_of(registry_)}};
     const auto agent = agent_of(c);
-    j["request_hash"] = evm::hex(hash_);
+    j["request_hash"] = evm::hex(hash());
     j["uri"] = uri(c);
     // The agent's id is the registry's to give: without it there are no bytes yet.
     j["data"] = agent ? OrderedJson(evm::hex(call(c, *agent))) : OrderedJson("after the step erc8004 has given an id");
@@ -62,7 +63,7 @@ class ValidationStep final : public Step {
                    {"registry", evm::text_of(registry_)},
                    {"validator", evm::text_of(asked)},
                    {"agent_id", evm::decimal(*agent)},
-                   {"request_hash", evm::hex(hash_)}};
+                   {"request_hash", evm::hex(hash())}};
     auto there = status();
     if (!there || c.state().is_object()) {
       result["tx"] = evm::hex(chain_->send(c, "request", registry_, call(c, *agent)).hash);
@@ -79,6 +80,7 @@ class ValidationStep final : public Step {
   }
 
  private:
+  Digest hash() const { return evm::keccak256(read_file(run_.folder + "/manifest.json")); }
   evm::Address validator(const StepContext& c) const {
     const std::string text = c.around.variable(kValidatorVariable);
     if (text.empty())
@@ -102,13 +104,13 @@ class ValidationStep final : public Step {
     return "";
   }
   std::string call(const StepContext& c, const evm::U256& agent) const {
-    return evm::abi_call(kRequest, {V::address(validator(c)), V::number(agent), V::bytes(uri(c)), V::word(hash_)});
+    return evm::abi_call(kRequest, {V::address(validator(c)), V::number(agent), V::bytes(uri(c)), V::word(hash())});
   }
   // None where the registry knows no such request: the reference contract reverts, others answer zeros.
   std::optional<Status> status() const {
     std::string answer;
     try {
-      answer = chain_->rpc().eth_call(registry_, evm::abi_call(kStatus, {V::word(hash_)}));
+      answer = chain_->rpc().eth_call(registry_, evm::abi_call(kStatus, {V::word(hash())}));
     } catch (const evm::NodeError&) {
       return std::nullopt;
     }
@@ -125,9 +127,9 @@ class ValidationStep final : public Step {
   }
 
   const config::EvmPublish& settings_;
+  const Run& run_;
   std::unique_ptr<EvmChain> chain_;
   evm::Address registry_;
-  Digest hash_;
 };
 
 }  // namespace

@@ -7,8 +7,10 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "net/hub_upload.h"
 #include "provenance/manifest.h"
+#include "publish/service.h"
 
 namespace mxt::publish {
 namespace {
@@ -34,10 +36,9 @@ int turn_of(const std::string& path) {
 class HubStep : public Step {
  public:
   HubStep(const config::HfPublish& s, const Run& run, const Surroundings& around)
-      : settings_(s), run_(run), endpoint_(around.hub.endpoint) {
+      : settings_(s), run_(run), endpoint_(service_url(around.hub.endpoint, "HF_ENDPOINT")) {
     if (!net::is_repo_id(s.repo) || s.repo.find('/') == std::string::npos)
-      fail_input("publish.hf.repo: \"{}\" is not owner/name", s.repo.substr(0, 120));
-    while (endpoint_.ends_with('/')) endpoint_.pop_back();
+      fail_input("publish.hf.repo: \"{}\" is not owner/name", printable(s.repo.substr(0, 120)));
   }
   std::string name() const override { return "hf"; }
   std::string target() const override { return endpoint_ + "/" + settings_.repo; }

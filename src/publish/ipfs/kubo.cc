@@ -2,7 +2,6 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "net/url.h"
 #include "publish/ipfs/car.h"
 #include "publish/ipfs/steps.h"
 #include "publish/ipfs/upload.h"
@@ -16,10 +15,10 @@ constexpr const char* kRoot = "run";  // the folder's name while it is sent; no 
 class KuboStep : public Step {
  public:
   KuboStep(const config::IpfsPublish& s, const Run& run)
-      : run_(run), profile_(unixfs_profile(s.profile)), car_(s.car), base_(s.api_url) {
-    while (base_.ends_with('/')) base_.pop_back();
-    net::public_url(base_, "publish.ipfs.api_url");
-  }
+      : run_(run),
+        profile_(unixfs_profile(s.profile, "publish.ipfs.profile: ")),
+        car_(s.car),
+        base_(service_url(s.api_url, "publish.ipfs.api_url")) {}
   std::string name() const override { return "ipfs"; }
   std::string target() const override { return fmt::format("{} {}", base_, profile_.name); }
   void check(const StepContext&) const override {}

@@ -2,7 +2,6 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "net/url.h"
 #include "publish/ipfs/steps.h"
 #include "publish/ipfs/upload.h"
 #include "publish/service.h"
@@ -15,11 +14,10 @@ constexpr const char* kRoot = "run";
 class LighthouseStep : public Step {
  public:
   LighthouseStep(const config::LighthousePublish& s, const Run& run, const Surroundings& around)
-      : run_(run), key_env_(s.api_key_env), base_(around.variable("LIGHTHOUSE_ENDPOINT")) {
-    if (base_.empty()) base_ = "https://upload.lighthouse.storage";
-    while (base_.ends_with('/')) base_.pop_back();
-    net::public_url(base_, "LIGHTHOUSE_ENDPOINT");
-  }
+      : run_(run),
+        key_env_(s.api_key_env),
+        base_(service_url("https://upload.lighthouse.storage", "lighthouse", around.variable("LIGHTHOUSE_ENDPOINT"),
+                          "LIGHTHOUSE_ENDPOINT")) {}
   std::string name() const override { return "lighthouse"; }
   std::string target() const override { return base_; }
   void check(const StepContext& c) const override {

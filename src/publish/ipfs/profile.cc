@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace mxt::publish {
 namespace {
@@ -18,13 +19,13 @@ constexpr std::array<UnixFsProfile, 3> kProfiles = {{
 
 std::span<const UnixFsProfile> unixfs_profiles() { return kProfiles; }
 
-const UnixFsProfile& unixfs_profile(std::string_view name) {
+const UnixFsProfile& unixfs_profile(std::string_view name, std::string_view place) {
   std::string known;
   for (const UnixFsProfile& p : kProfiles) {
     if (p.name == name) return p;
     known += (known.empty() ? "" : ", ") + std::string(p.name);
   }
-  fail_input("\"{}\" is no profile of content ids; there are {}", name.substr(0, 60), known);
+  fail_input("{}\"{}\" is no profile of content ids; there are {}", place, printable(name.substr(0, 60)), known);
 }
 
 }  // namespace mxt::publish

@@ -23,7 +23,7 @@ inline constexpr uint64_t kShardBytes = 262'144;  // a folder above it becomes a
 inline constexpr std::string_view kDefaultProfile = "kubo-v1";
 
 std::span<const UnixFsProfile> unixfs_profiles();
-// Errors (kBadInput): no such name; the message lists them.
-const UnixFsProfile& unixfs_profile(std::string_view name);
+// Errors (kBadInput): no such name; the message begins with `place` and lists them.
+const UnixFsProfile& unixfs_profile(std::string_view name, std::string_view place = "");
 
 }  // namespace mxt::publish

@@ -7,7 +7,6 @@
 #include "base/files.h"
 #include "base/hash.h"
 #include "base/text.h"
-#include "net/url.h"
 #include "publish/service.h"
 
 namespace mxt::publish {
@@ -23,11 +22,9 @@ std::string raw_sha256(std::string_view bytes) {
 class AssetStep final : public Step {
  public:
   AssetStep(const config::AlgorandPublish& s, const Run& run, const Surroundings& around)
-      : id_(s.asa_id), digest_(raw_sha256(read_file(run.folder + "/manifest.json"))) {
-    base_ = around.variable(kAlgodVariable);
-    if (base_.empty()) base_ = s.algod_url;
-    while (base_.ends_with('/')) base_.pop_back();
-    net::public_url(base_, "publish.algorand.algod_url");
+      : run_(run),
+        id_(s.asa_id),
+        base_(service_url(s.algod_url, "publish.algorand.algod_url", around.variable(kAlgodVariable), kAlgodVariable)) {
   }
   std::string name() const override { return "algorand"; }
   std::string target() const override { return base_ + " asset " + (id_ ? std::to_string(*id_) : "?"); }
@@ -35,12 +32,10 @@ class AssetStep final : public Step {
     if (!id_)
       fail_missing(
           "publish.algorand.asa_id: is not set: an asset is never made here; make one whose metadata hash is the "
-          "SHA-256 "
-          "of manifest.json ({}), and name it",
-          to_base64(digest_));
+          "SHA-256 of manifest.json (`publish --dry-run` prints it), and name it");
   }
   OrderedJson preview(const StepContext&) const override {
-    return {{"reads", "GET " + url()}, {"metadata_hash", to_base64(digest_)}};
+    return {{"reads", "GET " + url()}, {"metadata_hash", to_base64(digest())}};
   }
 
   Json run(const StepContext& c) const override {
@@ -57,16 +52,18 @@ class AssetStep final : public Step {
     };
     if (!answer.is_object() || answer.value("index", Json()) != *id_)
       fail_input("algod at {}: answers with another asset than {}", base_, *id_);
-    if (const auto hash = from_base64(text("metadata-hash")); !hash || *hash != digest_)
+    if (const auto hash = from_base64(text("metadata-hash")); !hash || *hash != digest())
       fail_verify("asset {}: its metadata hash is {}, and the SHA-256 of manifest.json is {}", *id_,
-                  text("metadata-hash").empty() ? "not set" : text("metadata-hash"), to_base64(digest_));
+                  text("metadata-hash").empty() ? "not set" : text("metadata-hash"), to_base64(digest()));
     return {{"asset", *id_}, {"name", text("name")}, {"unit", text("unit-name")}, {"creator", text("creator")}};
   }
 
  private:
+  std::string digest() const { return raw_sha256(read_file(run_.folder + "/manifest.json")); }
   std::string url() const { return base_ + "/v2/assets/" + (id_ ? std::to_string(*id_) : ""); }
+  const Run& run_;
   std::optional<int64_t> id_;
-  std::string base_, digest_;
+  std::string base_;
 };
 
 }  // namespace

@@ -18,15 +18,12 @@ constexpr const char* kBankonUrl = "https://ens.bankon.pythai.net";
 // One POST of one JSON object.
 class RegisterStep : public Step {
  public:
-  RegisterStep(std::string name, std::string service, std::string variable, std::string path, std::string address,
-               const Run& run, const Surroundings& around)
-      : run_(run), name_(std::move(name)), service_(std::move(service)), url_(around.variable(variable)) {
-    while (url_.ends_with('/')) url_.pop_back();
-    if (url_.empty())
-      url_ = std::move(address);
-    else
-      url_ += path;
-    net::public_url(url_, fmt::format("publish.{} ({} or the recipe)", name_, variable));
+  // `variable` replaces `address`, up to its path.
+  RegisterStep(std::string name, std::string service, const std::string& variable, const std::string& path,
+               const std::string& address, const Run& run, const Surroundings& around)
+      : run_(run), name_(std::move(name)), service_(std::move(service)) {
+    const std::string other = around.variable(variable);
+    url_ = service_url(address, "publish." + name_ + ".api_url", other, variable) + (other.empty() ? "" : path);
   }
   std::string name() const override { return name_; }
   std::string target() const override { return url_; }
