@@ -93,15 +93,16 @@ void add_plan(CLI::App& app) {
       "--list-devices shows all");
   auto* list = c->add_flag("--list-devices", o->list, "the devices of the price table");
   c->add_option("--data", o->estimate.data, "a folder that `dataset prep` made: says how many steps an epoch has");
-  c->add_option("--dump", o->estimate.dump,
-                "write the step program to this file: every kernel call in order with its operands");
+  auto* dump = c->add_option("--dump", o->estimate.dump,
+                             "write the step program to this file: every kernel call in order with its operands");
   c->add_option("--prices", o->estimate.prices,
                 "what differs from the price table that ships, and further devices: \"devices: {cpu: {watts: 65}}\"; a "
                 "prices.yaml in $MINDXTRAIN_HOME (else ~/.local/share/mindxtrain) is always read");
   c->add_option("--threads", o->threads, "threads (default: OMP_NUM_THREADS, else all cores)");
   c->add_flag("--json", o->json, "machine-readable answer");
-  recipe->excludes(list);
-  c->callback([o] {
+  recipe->excludes(list), dump->excludes(list);
+  c->callback([o, dump] {
+    if (*dump && o->estimate.dump.empty()) fail_input("plan --dump: which file?");
     if (o->list) return list_devices(price_table(o->estimate.prices), o->json);
     if (o->recipe.empty()) fail_input("plan: which recipe? (mindxtrain plan RECIPE, or --list-devices)");
     const config::Recipe recipe = load_recipe(o->recipe);

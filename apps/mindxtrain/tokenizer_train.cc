@@ -139,8 +139,10 @@ void check_filled(const tokenizer::TrainOptions& o, const tokenizer::Trained& ma
       static_cast<int64_t>(std::count(made.spec.model.present.begin(), made.spec.model.present.end(), true));
   const auto size = static_cast<int64_t>(made.spec.model.tokens.size());
   if (size < o.vocab_size)
-    fail_input("{}: the texts ({} bytes) hold no more pairs after {} tokens: give {} {} or more text", source,
-               made.text_bytes, there, setting, size);
+    fail_input("{}: the texts ({} bytes) hold no more pairs{} after {} tokens: give {} {} or more text", source,
+               made.text_bytes,
+               o.min_count > 1 ? fmt::format(" that are seen {} times (--min-count)", o.min_count) : "", there, setting,
+               size);
 }
 
 void add_tokenizer_train(CLI::App& tokenizer) {

@@ -17,8 +17,8 @@ namespace {
 ActKind gate_of(const formats::ModelConfig& c) {
   if (c.activation == "silu" || c.activation == "swish") return ActKind::kSwiGlu;
   if (c.activation == "gelu_pytorch_tanh" || c.activation == "gelu_new") return ActKind::kGeGlu;
-  fail_missing("{} models with \"hidden_act\": \"{}\" are not built in: silu and gelu_pytorch_tanh are", c.model_type,
-               c.activation);
+  fail_missing("{} models with \"{}\": \"{}\" are not built in: silu and gelu_pytorch_tanh are", c.model_type,
+               c.family->activation_key, c.activation);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
@@ -28,6 +29,11 @@ void set_pattern(const std::string& name, Spec& spec) {
     set_byte_level(spec, cl100k(2), false);
   else if (name == "cl100k")
     set_byte_level(spec, cl100k(3), false);
+  else if (std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; }))
+    fail_input(
+        "pattern \"{}\" is none of nanochat, gpt2, qwen3, cl100k and smollm, and as a regular expression it cuts "
+        "texts nowhere but at that word",
+        name);
   else
     set_byte_level(spec, name, false);
 }

@@ -38,7 +38,13 @@ TEST(TokenizerTrain, LearnsFromTextsAndRows) {
   // A vocabulary that the texts cannot fill.
   r = cli::run("tokenizer train --vocab-size 5000 --input " + (f / "a.txt") + " --out " + (f / "c"));
   EXPECT_EQ(r.code, 1);
-  EXPECT_NE(r.out.find("hold no more pairs"), std::string::npos) << r.out;
+  EXPECT_NE(r.out.find("hold no more pairs after"), std::string::npos) << r.out;
+  r = cli::run("tokenizer train --vocab-size 300 --min-count 999 --input " + (f / "a.txt") + " --out " + (f / "c"));
+  EXPECT_NE(r.out.find("seen 999 times (--min-count)"), std::string::npos) << r.out;
+  // A name that is none is no expression to cut by.
+  r = cli::run(verb + "--pattern nanochta --input " + (f / "a.txt") + " --out " + (f / "c"));
+  EXPECT_EQ(r.code, 1);
+  EXPECT_NE(r.out.find("pattern \"nanochta\" is none of nanochat, gpt2"), std::string::npos) << r.out;
   EXPECT_FALSE(fs::exists(f / "c"));
   // nanochat's numbering: bytes by value, its nine special tokens last.
   r = cli::run("tokenizer train --ties rustbpe --vocab-size 275 --input " + (f / "a.txt") + " --out " + (f / "nano"));

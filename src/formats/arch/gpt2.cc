@@ -43,7 +43,7 @@ void write_gguf(const GgufKeys& k, const ModelConfig& c) { k.real("attention.lay
 std::string lacks(const ModelConfig& c) {
   if (!c.scale_attn) return "scale_attn_weights: false";
   if (c.scale_attn_by_layer) return "scale_attn_by_inverse_layer_idx";
-  if (c.activation != "gelu_new" && c.activation != "gelu_pytorch_tanh" && c.activation != "gelu")
+  if (c.activation != "gelu_new" && c.activation != "gelu_pytorch_tanh")  // a GGUF's is the one by tanh
     return fmt::format("the activation {} of this architecture", c.activation);
   return "";
 }
