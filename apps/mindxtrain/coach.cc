@@ -13,6 +13,7 @@
 #include "cost.h"
 #include "data/prepare.h"
 #include "data/preview.h"
+#include "data/source/absent.h"
 #include "estimate.h"
 #include "machine.h"
 #include "model_files.h"
@@ -20,6 +21,7 @@
 #include "publish.h"
 #include "run_record.h"
 #include "serve/api_error.h"
+#include "shipped.h"
 #include "version.h"
 
 namespace mxt::app {
@@ -176,16 +178,18 @@ std::string CoachDesk::preflight(const std::string& text) {
     say("note", "model.tokenizer: is learned from the data, as a part of the run");
   else if (r.model.tokenizer && *r.model.tokenizer != "char")
     model(*r.model.tokenizer, "model.tokenizer");
-  auto files = [&](const std::string& pattern, const char* key) {
+  auto files = [&](const std::string& named, const char* key, bool ships = false) {
+    const std::string pattern = ships ? shipped_file(named) : named, get = data::how_to_get(named);
     const size_t n = fs::is_directory(pattern) ? list_files(pattern).size() : glob_files(pattern).size();
     if (n > 0)
       say("ok", fmt::format("{}: {} file{}", key, n, n == 1 ? "" : "s"));
     else
-      say("missing", fmt::format("{}: {}: no such file", key, pattern), "put it there, or change the path");
+      say("missing", fmt::format("{}: {}: no such file", key, named),
+          get.empty() ? "put it there, or change the path" : "get it with: " + get);
   };
   if (r.data.path) files(*r.data.path, "data.path");
   if (r.data.eval_path) files(*r.data.eval_path, "data.eval_path");
-  if (r.eval && r.eval->perplexity_path) files(*r.eval->perplexity_path, "eval.perplexity_path");
+  if (r.eval && r.eval->perplexity_path) files(*r.eval->perplexity_path, "eval.perplexity_path", true);
   if (r.eval && r.eval->harness.task_path && !r.eval->harness.tasks.empty())
     files(*r.eval->harness.task_path, "eval.harness.task_path");
   say(j["disk_free_bytes"].get<uint64_t>() < (uint64_t{1} << 30) ? "missing" : "ok",

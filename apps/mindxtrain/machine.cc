@@ -140,12 +140,12 @@ std::string files_lacking(const config::Recipe& r, int depth = 0) {
                        get.empty() ? " (it is relative to the working folder)" : ": " + get);
   };
   for (const data::AbsentFile& f : data::absent_files(r.data, shipped_file)) say(f.key, f.path);
-  const auto look = [&](const char* key, const std::optional<std::string>& path) {
+  const auto look = [&](const char* key, const std::optional<std::string>& path, bool ships = false) {
     std::error_code ec;
-    if (path && !fs::exists(shipped_file(*path), ec)) say(key, *path);
+    if (path && !fs::exists(ships ? shipped_file(*path) : *path, ec)) say(key, *path);
   };
   look("train.rollouts.path", r.train.rollouts.path);
-  if (r.eval) look("eval.perplexity_path", r.eval->perplexity_path);
+  if (r.eval) look("eval.perplexity_path", r.eval->perplexity_path, true);
   if (r.eval && !r.eval->harness.tasks.empty()) look("eval.harness.task_path", r.eval->harness.task_path);
   if (!out.empty() || depth == kMostBefore) return out;
   for (const std::string& name : recipes_before(r))

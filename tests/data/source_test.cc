@@ -2,6 +2,8 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#include "data/source/absent.h"
+#include "data/source/records.h"
 #include "data/source/splits.h"
 #include "helpers.h"
 
@@ -123,6 +125,33 @@ TEST_F(SourceTest, SplitsInTheNamesOfFoldersAreSplitsToo) {
   // The folder that is given names no split: its own name is the user's.
   write("test/x/a.jsonl", "{}");
   EXPECT_EQ(find_source_files(path("test"), "train").size(), 1u);
+}
+
+TEST_F(SourceTest, FilesThatARecipeNamesAndThatAreNotHere) {
+  const std::string here = write("here.jsonl", "{}");
+  const auto keys = [](const config::Data& d) {
+    std::string out;
+    for (const AbsentFile& f : absent_files(d, [&](const std::string& p) { return p == "ships.md" ? "/" : p; }))
+      out += f.key + " ";
+    return out;
+  };
+  config::Data d;
+  d.path = path("none.jsonl"), d.eval_path = here;
+  EXPECT_EQ(keys(d), "data.path ");
+  d.path = path("*.jsonl"), d.eval_path = path("none/*.jsonl");
+  EXPECT_EQ(keys(d), "data.eval_path ");
+  config::Data mixed;
+  mixed.source = config::DataSource::kMixture;
+  mixed.mixture.resize(3);
+  mixed.mixture[0].path = here, mixed.mixture[1].path = path("none.jsonl"), mixed.mixture[2].path = "ships.md";
+  EXPECT_EQ(keys(mixed), "data.mixture[1].path ");
+  mixed.mixture[1].optional = true;
+  EXPECT_EQ(keys(mixed), "");
+  mixed.mixture.erase(mixed.mixture.begin());
+  mixed.mixture[1] = mixed.mixture[0];
+  EXPECT_EQ(keys(mixed), "data.mixture[0].path data.mixture[1].path ");  // none of them is there
+  EXPECT_HAS(error_of([&] { find_source_files(path("gsm8k/train.jsonl"), "train"); }),
+             "curl -fL --create-dirs -o " + path(""));
 }
 
 TEST_F(SourceTest, MissingFilesAndUnknownEndingsSayWhatToDo) {

@@ -7,10 +7,9 @@ namespace mxt::data {
 
 std::vector<AbsentFile> absent_files(const config::Data& d,
                                      const std::function<std::string(const std::string&)>& shipped) {
-  const auto there = [&](const std::string& path) {
-    const std::string at = shipped ? shipped(path) : path;
+  const auto there = [](const std::string& path) {
     std::error_code ec;
-    return fs::exists(at, ec) || !glob_files(at).empty();
+    return fs::exists(path, ec) || !glob_files(path).empty();
   };
   std::vector<AbsentFile> out;
   const auto look = [&](const std::string& key, const std::optional<std::string>& path) {
@@ -21,11 +20,8 @@ std::vector<AbsentFile> absent_files(const config::Data& d,
   std::vector<AbsentFile> optional;
   for (size_t i = 0; i < d.mixture.size(); ++i) {
     const config::MixtureSource& m = d.mixture[i];
-    const std::string key = fmt::format("data.mixture[{}].path", i);
-    if (!m.optional)
-      look(key, m.path);
-    else if (m.path && !there(*m.path))
-      optional.push_back({key, *m.path});
+    if (!m.path || there(shipped ? shipped(*m.path) : *m.path)) continue;
+    (m.optional ? optional : out).push_back({fmt::format("data.mixture[{}].path", i), *m.path});
   }
   if (!optional.empty() && optional.size() == d.mixture.size()) out.insert(out.end(), optional.begin(), optional.end());
   if (d.filter)

@@ -12,8 +12,9 @@ namespace mxt::data {
 struct AbsentFile {
   std::string key, path;  // "data.path", as the recipe writes it
 };
-// Of the rows that a run would read: what neither the working folder nor `shipped` (Access::shipped; may be empty) has.
-// Of a mixture whose sources are all optional, all of them where none is there.
+// Of the rows that a run would read: what is not here; of a mixture, whose files may ship with the program, what
+// `shipped` (Access::shipped; may be empty) does not have either. Of a mixture whose sources are all optional, all of
+// them where none is there.
 std::vector<AbsentFile> absent_files(const config::Data& data,
                                      const std::function<std::string(const std::string&)>& shipped);
 
