@@ -143,8 +143,7 @@ class JsonRows : public Reader {
   [[noreturn]] void refuse_two(uint64_t line, const std::string& a, const std::string& b) const {
     fail_input(
         "{}:{}: holds rows as \"{}\" and as \"{}\": write them to two files (train.json and test.json in one folder, "
-        "of "
-        "which data.split chooses one)",
+        "where data.split chooses one)",
         *path_, line, a, b);
   }
   void say_others() const {
