@@ -140,7 +140,13 @@ SigningKey load_key(const std::string& path, const Passphrase& passphrase) {
     fail_missing("{}: no signing key there: make one with `mindxtrain receipt keygen {}`", path, path);
   if (st.st_mode & 077) fail_input("{}: others may read this key: `chmod 600 {}`", path, path);
   if (st.st_size > 4096) fail_input("{}: is no signing key: make one with `mindxtrain receipt keygen`", path);
-  const Json j = parse_json(read_file(path), path);
+  const std::string text = read_file(path);
+  if (text.starts_with("-----BEGIN"))
+    fail_input(
+        "{}: is a key in PEM, as model signatures take it; manifests are signed by Ed25519: make a key with "
+        "`mindxtrain key new FILE`",
+        path);
+  const Json j = parse_json(text, path);
   std::optional<std::string> seed;
   if (text_at(j, "type") == kKeystoreType)
     seed = opened_seed(j, path, passphrase);

@@ -41,6 +41,14 @@ TEST(Key, WhatIsNoneIsRefused) {
     chmod(k.run.file("bad").c_str(), 0600);
     EXPECT_THROW(load_key(k.run.file("bad")), Error) << text;
   }
+  k.run.put("bad", "-----BEGIN PRIVATE KEY-----\nMIGH\n-----END PRIVATE KEY-----\n");
+  chmod(k.run.file("bad").c_str(), 0600);
+  try {
+    load_key(k.run.file("bad"));
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("is a key in PEM"), std::string::npos) << e.what();
+  }
   EXPECT_THROW(load_public_key("ed25519:AAAA"), Error);
 }
 
