@@ -108,6 +108,9 @@ TEST(Card, SaysWhatTheManifestSays) {
        {"25.0 % | 75.0 %", "A test: nothing \\*more\\*", "3 documents, 40 tokens, 12 of them", "mindxtrain receipt ."})
     EXPECT_NE(card.find(part), std::string::npos) << part << "\n" << card;
   EXPECT_EQ(card, model_card(open_run(f.path()))) << "the same run gives the same card";
+  auto lines = open_run(f.path());
+  lines.recipe.meta.description = "First line.\nSecond *line*.\n";
+  EXPECT_NE(model_card(lines).find("\nFirst line.\nSecond \\*line\\*.\n"), std::string::npos) << model_card(lines);
 }
 
 TEST(Card, APathIsNoBaseModelAndAnUnknownLicenceIsOther) {

@@ -137,7 +137,8 @@ void add_receipt(std::string& out, const Run& run) {
 std::string model_card(const Run& run) {
   std::string out = "---\n" + yaml_of(front_matter(run)) + "---\n\n";
   out += fmt::format("# {}\n\n", plain(run.recipe.meta.run_name));
-  if (!run.recipe.meta.description.empty()) out += plain(run.recipe.meta.description) + "\n\n";
+  for (const std::string_view line : split(run.recipe.meta.description, '\n')) out += plain(trim(line)) + "\n";
+  if (!run.recipe.meta.description.empty()) out += "\n";
   out += fmt::format("{} of {}, made by mindxtrain. Everything below is out of the run's manifest.\n",
                      run.recipe.train.method.lora ? "A LoRA adapter" : "A fine-tuned copy", base_line(run));
   add_use(out, run);
