@@ -93,14 +93,22 @@ void publish_run(const PublishOptions& o) {
   if (o.adjust) o.adjust(run.recipe);
   const publish::Surroundings around = publish_surroundings();
   OrderedJson all = OrderedJson::array();
-  publish::publish(run, around, o.only, o.dry_run, [&](const publish::StepOutcome& done) {
-    if (!o.json) return print(done);
-    all.push_back({{"step", done.name}, {"state", word(done.state)}, {"target", done.target}, {"result", done.result}});
-  });
-  if (o.json)
-    std::printf("%s\n", OrderedJson{{"run", o.run}, {"manifest", run.manifest_digest}, {"steps", all}}
-                            .dump(2, ' ', false, OrderedJson::error_handler_t::replace)
-                            .c_str());
+  const auto answer = [&](const char* error) {
+    OrderedJson j = {{"run", o.run}, {"manifest", run.manifest_digest}, {"steps", all}};
+    if (error) j["error"] = error;
+    if (o.json) std::printf("%s\n", j.dump(2, ' ', false, OrderedJson::error_handler_t::replace).c_str());
+  };
+  try {
+    publish::publish(run, around, o.only, o.dry_run, [&](const publish::StepOutcome& done) {
+      if (!o.json) return print(done);
+      all.push_back(
+          {{"step", done.name}, {"state", word(done.state)}, {"target", done.target}, {"result", done.result}});
+    });
+  } catch (const Error& e) {
+    answer(e.what());  // what was done before it failed is done
+    throw;
+  }
+  answer(nullptr);
 }
 
 void add_publish(CLI::App& app) {

@@ -131,12 +131,15 @@ std::vector<StepOutcome> publish(const Run& run, const Surroundings& given, cons
     check_stop(around.stop);
     const StepContext c = context(*s);
     Json& entry = file.entry(*s);
-    if (dry_run) {
-      add({s->name(), s->target(), StepOutcome::State::kPreview, s->preview(c)});
-      continue;
-    }
     if (is_done(entry)) {
       add({s->name(), s->target(), StepOutcome::State::kKept, entry.value("result", Json())});
+      continue;
+    }
+    if (dry_run) {
+      const OrderedJson planned = s->preview(c);
+      add({s->name(), s->target(), StepOutcome::State::kPreview, planned});
+      entry["done"] = true;  // for the steps after it, and in memory alone: what they send says where it will be
+      entry["result"] = planned;
       continue;
     }
     try {

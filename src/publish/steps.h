@@ -39,7 +39,7 @@ class StepContext {
   Json state() const;
   // Keeps that on disk at once: what has been sent, before its answer is waited for.
   void save(const Json& state) const;
-  // The result of another step that is done, else null.
+  // The result of another step that is done, in a dry run its preview; else null.
   Json result_of(const std::string& step) const;
 
  private:
@@ -55,7 +55,8 @@ class Step {
   virtual std::string target() const = 0;  // where to: state that was made for another target is not used
   // Before anything is sent anywhere: kMissing names the credential or address that is not there and how to set it.
   virtual void check(const StepContext& c) const = 0;
-  // What run() would send; sends nothing that changes anything.
+  // What run() would send; sends nothing that changes anything. What later steps take of its result stands in it under
+  // the same keys where it is known before ("url", "cid").
   virtual OrderedJson preview(const StepContext& c) const = 0;
   // What is to be remembered of it (addresses, ids, CIDs); never a secret. May be called again after any failure and
   // must not repeat what was done. Errors: kBadInput where the service refuses or is down, kVerifyFailed where a digest

@@ -54,5 +54,16 @@ TEST(PublishBefore, ValidateSaysItWithItsLine) {
   said("publish: {hf: {repo: a/b}, bankon: {}}\n", 0, "publish.bankon: has no subname");
 }
 
+TEST(PublishBefore, AFailedStepIsInTheJsonToo) {
+  const Folder f("publish_json");
+  const std::string out = f / "out";
+  const Result trained =
+      run("run " + written(f, "publish: {ipfs: {api_url: \"http://127.0.0.1:1\"}}\n") + " --out " + out);
+  ASSERT_EQ(trained.code, 0) << trained.out;
+  const Result r = run("publish " + out + " --json");
+  EXPECT_NE(r.out.find("\"error\": \"ipfs: Kubo at http://127.0.0.1:1"), std::string::npos) << r.out;
+  EXPECT_EQ(r.code, 1);
+}
+
 }  // namespace
 }  // namespace mxt::cli

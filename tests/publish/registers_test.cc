@@ -66,11 +66,33 @@ TEST(Registers, AreToldExactlyWhatADryRunPrintsAndOnce) {
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(planned[i].result["sends"], "POST " + server.url() + seen[i].target);
     EXPECT_EQ(planned[i].result["body"], seen[i].body);
+    EXPECT_EQ(planned[i].result["headers"]["Idempotency-Key"], seen[i].headers.at("idempotency-key"));
     EXPECT_EQ(seen[i].headers.at("idempotency-key").size(), 64u);
   }
   EXPECT_EQ(seen[2].body, R"({"parent":"bankon.eth","subname":"tiny"})");
   publish(open_run(f.path()), s, {}, false);
   EXPECT_EQ(server.seen().size(), 3u);
+}
+
+TEST(Registers, ADryRunKnowsWhereEarlierStepsWillPutTheRun) {
+  net::TestServer server([](const net::ServerRequest& r) {
+    if (r.target.starts_with("/api/v0/pin/ls")) {
+      const std::string cid = r.target.substr(r.target.find("arg=") + 4, 59);
+      return net::ServerResponse{200, {}, R"({"Keys":{")" + cid + R"(":{"Type":"recursive"}}})"};
+    }
+    return net::ServerResponse{200, {{"Content-Type", "application/json"}}, R"({"id":"agent-1"})"};
+  });
+  const auto s = around({{"MINDX_API_URL", server.url()}});
+  const FinishedRun f("publish: {ipfs: {api_url: \"" + server.url() + "\"}, mindx: {}}\n");
+  const auto planned = publish(open_run(f.path()), s, {}, true);
+  publish(open_run(f.path()), s, {}, false);
+  const auto seen = server.seen();
+  EXPECT_EQ(planned.at(1).result["body"], seen.back().body);
+  EXPECT_NE(seen.back().body.find("\"cid\":\"baf"), std::string::npos) << seen.back().body;
+  for (const auto& o : publish(open_run(f.path()), s, {}, true)) EXPECT_EQ(o.state, StepOutcome::State::kKept);
+  const FinishedRun hub("publish: {hf: {repo: org/model}, mindx: {}}\n");
+  const auto both = publish(open_run(hub.path()), s, {}, true);
+  EXPECT_NE(both.at(1).result["body"].get<std::string>().find("/org/model\""), std::string::npos);
 }
 
 TEST(Registers, AnotherNameOrNoAnswerIsAnError) {
@@ -161,8 +183,12 @@ TEST(Validation, IsAskedForOnceOfTheValidatorThatIsNamed) {
   EXPECT_NE(
       evm::from_hex(input)->find("ipfs://" + done[0].result["cid"].get<std::string>() + "/provenance/manifest.json"),
       std::string::npos);
-  const auto planned = publish(open_run(f.path()), s, {"erc8004_validation"}, true);
-  EXPECT_EQ(planned[0].result["data"], input);
+  const auto planned = [&] { return publish(open_run(f.path()), s, {"erc8004_validation"}, true).at(0); };
+  EXPECT_EQ(planned().state, StepOutcome::State::kKept);
+  Json state = read_json_file(f.path() + "/publish.json");
+  state["steps"].erase("erc8004_validation");
+  f.put("publish.json", state.dump());
+  EXPECT_EQ(planned().result["data"], input);
   fs::remove(f.path() + "/publish.json");
   const auto again = publish(open_run(f.path()), s, {}, false);
   EXPECT_FALSE(again[2].result.contains("tx"));

@@ -56,11 +56,8 @@ class HubStep : public Step {
       list.push_back({{"path", f.path}, {"bytes", n}});
       bytes += n;
     }
-    return {{"repo", settings_.repo},
-            {"private", settings_.is_private},
-            {"bytes", bytes},
-            {"files", list},
-            {"card", card().text}};
+    return {{"repo", settings_.repo}, {"url", target()}, {"private", settings_.is_private},
+            {"bytes", bytes},         {"files", list},   {"card", card().text}};
   }
 
   Json run(const StepContext& c) const override {

@@ -1,6 +1,8 @@
 #include "publish/register/steps.h"
 
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -29,7 +31,11 @@ class RegisterStep : public Step {
   std::string target() const override { return url_; }
   void check(const StepContext&) const override {}
   OrderedJson preview(const StepContext& c) const override {
-    return {{"sends", "POST " + url_}, {"body", body(c).dump()}};
+    OrderedJson j = {{"sends", "POST " + url_}, {"headers", OrderedJson(headers())}, {"body", body(c).dump()}};
+    const auto& p = run_.recipe.publish;
+    if (name_ == "mindx" && p && p->lighthouse && cid(c).is_null())
+      j["known_later"] = "cid: Lighthouse cuts by one of two profiles, and its answer says which";
+    return j;
   }
 
   Json run(const StepContext& c) const override {
@@ -37,13 +43,15 @@ class RegisterStep : public Step {
     net::HttpRequest q;
     q.method = "POST";
     q.url = url_;
-    q.headers = {{"Content-Type", "application/json"},
-                 {"Idempotency-Key", blake3_hex(name_ + " " + run_.manifest_digest)}};
+    for (const auto& [name, value] : headers()) q.headers.emplace_back(name, value);
     q.body = body(c).dump();
     return result(service.json(q));
   }
 
  protected:
+  std::map<std::string, std::string> headers() const {
+    return {{"Content-Type", "application/json"}, {"Idempotency-Key", blake3_hex(name_ + " " + run_.manifest_digest)}};
+  }
   virtual OrderedJson body(const StepContext& c) const = 0;
   virtual Json result(const Json& answer) const = 0;
 
