@@ -31,6 +31,17 @@ bool says(const evm::NodeError& e, std::initializer_list<const char*> words) {
   return std::any_of(words.begin(), words.end(), [&](const char* w) { return e.said.find(w) != std::string::npos; });
 }
 
+// Whether the payer has less than it authorized: a contract's revert need not say why.
+bool is_poor(evm::Rpc& rpc, const Payment& p, const Terms& t) {
+  try {
+    const std::string answer =
+        rpc.eth_call(t.token.address, evm::abi_call("balanceOf(address)", {evm::AbiValue::address(p.payer())}));
+    return evm::AbiReader(answer, rpc.name() + ": balanceOf").number(0) < p.exact->value;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 double retry_pause(const SettleSettings& s, int tries) {
@@ -136,7 +147,10 @@ bool Settler::send_new(Job& job) {
                 job.record.amount, terms_.token.name, e.what());
     else
       log::info("payment {} was not sent: {}", job.record.key, e.what());
-    finish(job, {upto ? "permit2_simulation_failed" : "invalid_exact_evm_transaction_simulation_failed", ""});
+    finish(job, {upto                                 ? "permit2_simulation_failed"
+                 : is_poor(rpc_, job.payment, terms_) ? "invalid_exact_evm_insufficient_balance"
+                                                      : "invalid_exact_evm_transaction_simulation_failed",
+                 ""});
     return false;
   } catch (const Error& e) {
     log::warn("payment {} was not sent: {}", job.record.key, e.what());

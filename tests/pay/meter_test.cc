@@ -218,7 +218,7 @@ TEST(Exact, WhoCannotPayIsRefusedAndNothingIsSent) {
   const evm::Key poor = shop.payer(1999);
   const Ask a = shop.paid(EvmPayer(poor, 1'000'000));
   const uint64_t nonce = shop.chain->rpc().nonce(Shop::settling_key().address());
-  EXPECT_EQ(shop.admit(a).error(), "invalid_exact_evm_transaction_simulation_failed");
+  EXPECT_EQ(shop.admit(a).error(), "invalid_exact_evm_insufficient_balance");
   EXPECT_EQ(shop.chain->rpc().nonce(Shop::settling_key().address()), nonce);
   shop.send(evm::Anvil::account(0), shop.usdc,
             evm::abi_call("mint(address,uint256)", {evm::AbiValue::address(poor.address()), evm::AbiValue::number(1)}));
