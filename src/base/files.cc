@@ -11,8 +11,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -87,8 +89,17 @@ int open_stream(const std::string& path) {
   if (path == "/dev/stderr") return fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
   std::error_code ec;
   const auto kind = fs::status(path, ec).type();
-  if (kind != fs::file_type::fifo && kind != fs::file_type::character) return -1;
-  return open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (kind == fs::file_type::character) return open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (kind != fs::file_type::fifo) return -1;
+  // To open a pipe that nobody reads waits for ever; a reader that was started beside this program may be a moment
+  // late.
+  constexpr int kTries = 20;
+  int fd = -1;
+  for (int i = 0; i < kTries && (fd = open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK)) < 0 && errno == ENXIO; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  if (fd < 0 && errno == ENXIO) fail_input("{}: is a pipe that nobody reads: start its reader first", path);
+  if (fd >= 0) fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+  return fd;
 }
 
 }  // namespace

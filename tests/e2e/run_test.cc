@@ -440,14 +440,19 @@ TEST(Answers, ThatDoNotReachTheirFileAreNoSuccess) {
   EXPECT_EQ(code("sh -c \"" + binary + "schema; echo \\$? > " + (f / "rc") + "\" | head -c 1 > /dev/null"), 0);
   within(60, [&] { return fs::exists(f / "rc"); });
   EXPECT_EQ(read_file(f / "rc"), "0\n");  // the reader had what it wanted
-  // A pipe or a device is not replaced by a file.
+  // A pipe is not replaced by a file, and not waited for without end.
   ASSERT_EQ(mkfifo((f / "pipe").c_str(), 0600), 0);
   write_file_atomic(f / "rows.jsonl", "{\"ids\":[1,2,3]}\n");
   const auto r =
       cli::run("score --model " + cli::golden("gpt2") + " --input " + (f / "rows.jsonl") + " --output " + (f / "pipe"));
   EXPECT_EQ(r.code, 1);
-  EXPECT_NE(r.out.find("is no regular file"), std::string::npos) << r.out;
+  EXPECT_NE(r.out.find("is a pipe that nobody reads"), std::string::npos) << r.out;
   EXPECT_TRUE(fs::is_fifo(f / "pipe"));
+  EXPECT_EQ(
+      code("cat " + (f / "pipe") + " > " + (f / "read") + " & " + binary + "score --model " + cli::golden("gpt2") +
+           " --input " + (f / "rows.jsonl") + " --output " + (f / "pipe") + " 2> /dev/null; r=$?; wait; exit $r"),
+      0);
+  EXPECT_NE(read_file(f / "read").find("logprobs"), std::string::npos);
   const auto limit = cli::run("runs list --limit -1");
   EXPECT_EQ(limit.code, 1);
   EXPECT_LT(limit.out.size(), 200u) << limit.out;
