@@ -9,6 +9,8 @@
 
 #include <string>
 
+#include "free_port.h"
+
 namespace mxt::cli {
 
 inline sockaddr_in local(uint16_t port) {
@@ -17,17 +19,6 @@ inline sockaddr_in local(uint16_t port) {
   a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   a.sin_port = htons(port);
   return a;
-}
-
-// A port that nobody has at the moment.
-inline uint16_t free_port() {
-  const int s = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in a = local(0);
-  socklen_t n = sizeof a;
-  EXPECT_EQ(bind(s, reinterpret_cast<sockaddr*>(&a), n), 0);
-  EXPECT_EQ(getsockname(s, reinterpret_cast<sockaddr*>(&a), &n), 0);
-  close(s);
-  return ntohs(a.sin_port);
 }
 
 inline bool answers(uint16_t port) {

@@ -10,7 +10,7 @@
 namespace mxt {
 namespace {
 
-using cli::answers, cli::free_port;
+using cli::answers;
 
 // A program starts the server with --until-stdin-ends and is killed: the server must not outlive it.
 TEST(Serve, EndsWithTheProgramThatStartedIt) {

@@ -7,7 +7,7 @@
 namespace mxt {
 namespace {
 
-using cli::answers, cli::asked, cli::free_port;
+using cli::answers, cli::asked;
 
 // Adapters of the head, the embeddings and whole modules: what is served has the probabilities that score gives.
 TEST(Serve, AnAdapterThatChangesTheBaseIsServedAlone) {

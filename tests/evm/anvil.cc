@@ -1,11 +1,9 @@
 #include "evm/anvil.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,21 +14,10 @@
 #include "base/files.h"
 #include "evm/send.h"
 #include "folders.h"
+#include "free_port.h"
 
 namespace mxt::evm {
 namespace {
-
-int free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in a{};
-  a.sin_family = AF_INET;
-  a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t n = sizeof a;
-  if (bind(fd, reinterpret_cast<sockaddr*>(&a), n) != 0 || getsockname(fd, reinterpret_cast<sockaddr*>(&a), &n) != 0)
-    return 0;
-  close(fd);
-  return ntohs(a.sin_port);
-}
 
 // Accounts of the mnemonic that anvil and Hardhat share ("test test … junk"): known to everybody.
 constexpr const char* kAccounts[] = {"ac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80",

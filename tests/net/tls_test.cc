@@ -1,8 +1,6 @@
 // Certificates: what is trusted, and what is said of the rest.
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,22 +10,11 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "free_port.h"
 #include "net/http.h"
 
 namespace mxt::net {
 namespace {
-
-int free_port() {
-  const int s = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in a{};
-  a.sin_family = AF_INET;
-  a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t n = sizeof a;
-  const bool ok =
-      bind(s, reinterpret_cast<sockaddr*>(&a), n) == 0 && getsockname(s, reinterpret_cast<sockaddr*>(&a), &n) == 0;
-  close(s);
-  return ok ? ntohs(a.sin_port) : 0;
-}
 
 // openssl's own server, with a certificate of its own making for `localhost`.
 class SelfSigned {
