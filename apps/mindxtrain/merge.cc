@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "checkpoint/weights.h"
+#include "formats/vision.h"
 #include "formats/weight_source.h"
 #include "infer/model.h"
 #include "model_files.h"
@@ -22,7 +23,7 @@ void say_left_out(const infer::Model& model, const formats::WeightSource& base, 
   const std::vector<std::string> names = checkpoint::unused_tensors(model.graph(), base);
   for (const std::string& name : names) {
     mtp += name.starts_with("mtp.");
-    vision += name.find("visual.") != std::string::npos;
+    vision += formats::sees_pictures(name);
   }
   if (names.empty()) return;
   std::string kinds;
@@ -30,7 +31,7 @@ void say_left_out(const infer::Model& model, const formats::WeightSource& base, 
     if (n > 0) kinds += fmt::format("{}{} of {}", kinds.empty() ? "" : ", ", n, what);
   };
   say(mtp, "multi-token prediction (mtp.)");
-  say(vision, "the tower that sees pictures (visual.)");
+  say(vision, "what sees pictures");
   if (const size_t rest = names.size() - mtp - vision; rest > 0) say(rest, "others");
   log::warn(
       "{}: is without {} of the base's tensors, which this build does not run: {}; copy them from the base where "

@@ -26,4 +26,7 @@ struct VisionConfig {
 // (Family::optional_vision) this is what is there to see with. Errors (kBadInput) name `source` and the key.
 std::optional<VisionConfig> vision_of(const ModelConfig& config, std::string_view source = "config.json");
 
+// Whether a checkpoint's tensor is of the part that sees pictures, by its name.
+bool sees_pictures(std::string_view tensor);
+
 }  // namespace mxt::formats

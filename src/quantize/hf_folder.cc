@@ -12,6 +12,7 @@
 #include "formats/buffers.h"
 #include "formats/family.h"
 #include "formats/safetensors.h"
+#include "formats/vision.h"
 #include "quantize/encode.h"
 #include "quantize/internal.h"
 
@@ -63,7 +64,7 @@ bool is_projection(std::string_view name, const std::vector<int64_t>& shape) {
                                          "up_proj",  "down_proj", "in_proj_qkv", "in_proj_z", "in_proj_qkvz",
                                          "out_proj", "qkv_proj",  "gate_up_proj"};
   if (shape.size() != 2 || !name.ends_with(".weight") || name.find("layers.") == std::string_view::npos) return false;
-  if (name.find("visual.") != std::string_view::npos) return false;
+  if (formats::sees_pictures(name)) return false;
   return std::find(kLeaves.begin(), kLeaves.end(), leaf_of(name)) != kLeaves.end();
 }
 

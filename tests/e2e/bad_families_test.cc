@@ -160,6 +160,44 @@ TEST(TextClasses, ReadAWholeCheckpointAndBack) {
   EXPECT_EQ(score(f / "whole_class"), want);
 }
 
+// Gemma 3's larger models are published whole: their text is used, under the files' names and under the modules', and
+// either class reads the other's.
+TEST(TextClasses, Gemma3IsTakenOutOfTheWholeModel) {
+  cli::Folder f("gemma3_whole");
+  write_file_atomic(f / "rows.jsonl", "{\"ids\":[1,2,3,4,5,6,7,8,9,10,11,12]}\n");
+  const auto score = [&](const std::string& model, const std::string& with) {
+    const auto r = cli::run("score --model " + model + with + " --dtype float32 --input " + (f / "rows.jsonl") +
+                            " --output " + (f / "out.jsonl"));
+    EXPECT_EQ(r.code, 0) << r.out;
+    return std::pair(Json::parse(read_file(f / "out.jsonl")), r.out);
+  };
+  const auto renamed = [](Tensors& t, const std::string& prefix) {
+    Tensors out;
+    for (const auto& [name, tensor] : t) out[prefix + name.substr(6)] = tensor;  // behind "model."
+    out["vision_tower.vision_model.post_layernorm.weight"] = {{2}, std::string(8, '\0')};
+    out["multi_modal_projector.mm_soft_emb_norm.weight"] = {{2}, std::string(8, '\0')};
+    t = std::move(out);
+  };
+  const auto whole = [](Json& c) {
+    c = Json{{"model_type", "gemma3"},
+             {"architectures", {"Gemma3ForConditionalGeneration"}},
+             {"vision_config", {{"hidden_size", 16}}},
+             {"text_config", c}};
+  };
+  change("gemma3", f / "files", [&](Json& c, Tensors& t) { whole(c), renamed(t, "language_model.model."); });
+  change("gemma3", f / "modules", [&](Json& c, Tensors& t) { whole(c), renamed(t, "model.language_model."); });
+  change("gemma3", f / "text", [&](Json&, Tensors& t) { renamed(t, "language_model.model."); });
+  change("gemma3", f / "plain", [&](Json& c, Tensors&) { whole(c); });
+  const Json want = score(cli::golden("gemma3"), "").first;
+  for (const char* model : {"files", "modules", "text", "plain"}) {
+    const auto [got, said] = score(f / model, "");
+    EXPECT_EQ(got, want) << model;
+    EXPECT_EQ(said.find("2 of its tensors are not used") != std::string::npos, std::string(model) != "plain") << said;
+  }
+  const std::string adapter = " --adapter " + cli::golden("gemma3") + "/adapter";
+  EXPECT_EQ(score(f / "files", adapter).first, score(cli::golden("gemma3"), adapter).first);
+}
+
 // Of a model that sees, the tensors that its text class leaves are named.
 TEST(TextClasses, SayWhatTheyLeaveOfAModelThatSees) {
   cli::Folder f("text_of_vl");
@@ -181,9 +219,7 @@ TEST(Merged, SaysWhichTensorsStayedOut) {
   const auto r = cli::run("merge --model " + (f / "base") + " --adapter " + cli::golden("qwen3_5") + "/adapter --out " +
                           (f / "merged"));
   ASSERT_EQ(r.code, 0) << r.out;
-  EXPECT_NE(r.out.find("1 of multi-token prediction (mtp.), 1 of the tower that sees pictures (visual.)"),
-            std::string::npos)
-      << r.out;
+  EXPECT_NE(r.out.find("1 of multi-token prediction (mtp.), 1 of what sees pictures"), std::string::npos) << r.out;
 }
 
 // Half of what PEFT holds in one matrix.

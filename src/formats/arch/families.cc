@@ -5,9 +5,9 @@ namespace {
 
 // The first of several families that a GGUF's architecture stands for is the one that it is read as.
 constexpr const Family* kFamilies[] = {
-    &kLlama,         &kMistral,   &kQwen2,   &kQwen3,       &kQwen3Moe,   &kQwen3Next,      &kQwen35Text, &kQwen35,
-    &kQwen35MoeText, &kQwen35Moe, &kQwen3Vl, &kQwen3VlText, &kQwen3VlMoe, &kQwen3VlMoeText, &kInstella,   &kOlmo2,
-    &kPhi3,          &kGemma3,    &kGptOss,  &kGpt2,        &kNanochat,   &kNanochatV2,     &kBert};
+    &kLlama,         &kMistral,    &kQwen2,       &kQwen3,   &kQwen3Moe,   &kQwen3Next,      &kQwen35Text, &kQwen35,
+    &kQwen35MoeText, &kQwen35Moe,  &kQwen3VlText, &kQwen3Vl, &kQwen3VlMoe, &kQwen3VlMoeText, &kInstella,   &kOlmo2,
+    &kPhi3,          &kGemma3Text, &kGemma3,      &kGptOss,  &kGpt2,       &kNanochat,       &kNanochatV2, &kBert};
 
 }  // namespace
 

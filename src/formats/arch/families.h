@@ -12,8 +12,8 @@
 namespace mxt::formats {
 
 extern const Family kLlama, kMistral, kInstella, kQwen2, kQwen3, kQwen3Moe, kQwen3Next, kQwen35, kQwen35Text,
-    kQwen35Moe, kQwen35MoeText, kQwen3Vl, kQwen3VlText, kQwen3VlMoe, kQwen3VlMoeText, kOlmo2, kPhi3, kGemma3, kGptOss,
-    kGpt2, kNanochat, kNanochatV2, kBert;
+    kQwen35Moe, kQwen35MoeText, kQwen3Vl, kQwen3VlText, kQwen3VlMoe, kQwen3VlMoeText, kOlmo2, kPhi3, kGemma3,
+    kGemma3Text, kGptOss, kGpt2, kNanochat, kNanochatV2, kBert;
 
 // Names of Llama's modules, which most decoders took over.
 inline constexpr std::string_view kDecoderModules[] = {"q_proj",    "k_proj",  "v_proj",   "o_proj",

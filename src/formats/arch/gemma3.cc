@@ -1,4 +1,4 @@
-// Gemma 3, text (Gemma Team 2025).
+// Gemma 3 (Gemma Team 2025): the text model, alone or taken out of the whole one's files.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -30,6 +30,13 @@ constexpr WeightName kBlock[] = {
 constexpr WeightName kTop[] = {{"token_embd", "model.embed_tokens", Extent::kVocab, Extent::kWidth},
                                zero_centred("output_norm", "model.norm", Extent::kWidth),
                                {"output", "lm_head", Extent::kVocab, Extent::kWidth}};
+
+constexpr WeightName kWholeTop[] = {{"token_embd", "model.language_model.embed_tokens", Extent::kVocab, Extent::kWidth},
+                                    zero_centred("output_norm", "model.language_model.norm", Extent::kWidth),
+                                    {"output", "lm_head", Extent::kVocab, Extent::kWidth}};
+// Files keep the names that transformers' class had before its modules were renamed.
+constexpr std::string_view kOfWhole[] = {"language_model.model.", "model.language_model."};
+constexpr std::string_view kOfText[] = {"language_model.model.", "model."};
 
 void read(const Keys& k, ModelConfig& c) {
   if (k.boolean({"use_bidirectional_attention"}, false))
@@ -82,10 +89,8 @@ void write(const ModelConfig& c, OrderedJson& j) {
   j["sliding_window_pattern"] = kPattern;
 }
 
-}  // namespace
-
-constinit const Family kGemma3 = [] {
-  Family f = decoder("gemma3_text", "Gemma3ForCausalLM");
+constexpr Family gemma3(std::string_view type, std::string_view architecture) {
+  Family f = decoder(type, architecture);
   f.vocab_size = 262208;
   f.hidden_size = 2304;
   f.intermediate_size = 9216;
@@ -112,6 +117,20 @@ constinit const Family kGemma3 = [] {
   f.gguf_lacks = lacks;
   f.read_gguf = read_gguf;
   f.write = write;
+  f.other_prefixes = kOfWhole;
+  return f;
+}
+
+}  // namespace
+
+constinit const Family kGemma3Text = gemma3("gemma3_text", "Gemma3ForCausalLM");
+constinit const Family kGemma3 = [] {
+  Family f = gemma3("gemma3", "Gemma3ForConditionalGeneration");
+  f.prefix = "model.language_model.";
+  f.other_prefixes = kOfText;
+  f.blocks = "model.language_model.layers.";
+  f.embedding = "model.language_model.embed_tokens.weight";
+  f.gguf_top = kWholeTop;
   return f;
 }();
 

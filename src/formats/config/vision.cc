@@ -10,6 +10,12 @@ namespace mxt::formats {
 
 int64_t VisionConfig::side() const { return std::llround(std::floor(std::sqrt(static_cast<double>(positions)))); }
 
+bool sees_pictures(std::string_view tensor) {
+  constexpr std::string_view kParts[] = {"visual.", "vision_tower.", "multi_modal_projector."};
+  return std::any_of(std::begin(kParts), std::end(kParts),
+                     [&](std::string_view part) { return tensor.find(part) != std::string_view::npos; });
+}
+
 std::optional<VisionConfig> vision_of(const ModelConfig& c, std::string_view source) {
   if (!c.raw || (c.model_type != "qwen3_vl" && !c.family->optional_vision)) return std::nullopt;
   if (c.family->optional_vision && !c.raw->contains("vision_config")) return std::nullopt;
