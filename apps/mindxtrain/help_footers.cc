@@ -114,7 +114,11 @@ const std::map<std::string, Footer>& footers() {
       {"export",
        {kHub, "--out DIR: NAME.yaml, data/ with the rows (not of the Hub's data sets, which it reads itself)", "", ""}},
       {"merge", {kHub, "--out DIR: config.json, *.safetensors, tokenizer", "", ""}},
-      {"quantize", {kHub, "--out: a folder, or one .gguf file; quantization.json says what it cost", "", ""}},
+      {"quantize",
+       {kHub,
+        "--out: a folder; with gguf_* model.gguf in it (and mmproj.gguf of a model that sees); quantization.json says "
+        "what it cost",
+        "", ""}},
       {"tokenizer", {kHub, "those of its verbs: mindxtrain tokenizer encode --help", "", ""}},
       {"tokenizer encode", {kHub, "--input FILE: text; --output FILE (else stdout; .u32: little-endian ids)", "", ""}},
       {"tokenizer decode",

@@ -189,7 +189,9 @@ std::string resolve_model(const std::string& name, const std::optional<std::stri
         "{}: is what that recipe trains, and `mindxtrain run` makes it first; or train it, and name its checkpoint",
         name);
   if (fs::is_directory(name, ec) && !fs::exists(name + "/config.json", ec)) {
-    const auto files = glob_files(name + "/*.gguf");
+    auto files = glob_files(name + "/*.gguf");
+    // What sees pictures is a file beside the model's.
+    std::erase_if(files, [](const std::string& f) { return fs::path(f).filename().string().starts_with("mmproj"); });
     if (files.size() == 1) return files[0];
     const auto parts_of_one = glob_files(name + "/*-00001-of-*.gguf");
     if (parts_of_one.size() == 1 && glob_files(name + "/*-of-*.gguf").size() == files.size()) return parts_of_one[0];

@@ -80,6 +80,9 @@ struct ModelConfig {
   int64_t linear_conv_kernel = 0, linear_key_head_dim = 0, linear_value_head_dim = 0;
   int64_t linear_key_heads = 0, linear_value_heads = 0;
 
+  // qwen3_vl, from a GGUF: layers that a picture's features are added to. Its tower is a file of its own.
+  int64_t deepstack_layers = 0;
+
   double final_logit_softcapping = 0;  // nanochat: cap·tanh(logits / cap); 0 = none
   int64_t type_vocab_size = 0;         // bert
   bool scale_attn_by_layer = false;    // gpt2: scale_attn_by_inverse_layer_idx

@@ -16,6 +16,7 @@
 #include "formats/coded.h"
 #include "formats/family.h"
 #include "formats/gguf_hf.h"
+#include "formats/vision.h"
 #include "quantize/encode.h"
 #include "quantize/internal.h"
 
@@ -114,8 +115,7 @@ class GgufFileWriter {
   // Parts that stand beside the text model, whose file is one of its own or which no reader asks for.
   bool left_out(const std::string& hf) {
     if (!c_.family->optional_vision && c_.family->other_prefixes.empty()) return false;
-    const bool sees = hf.starts_with("model.visual.") || hf.starts_with("visual."),
-               guesses = hf.starts_with("mtp.") || hf.starts_with("model.mtp.");
+    const bool sees = formats::sees_pictures(hf), guesses = hf.starts_with("mtp.") || hf.starts_with("model.mtp.");
     seeing_ += sees;
     guessing_ += guesses;
     return sees || guesses;
@@ -141,7 +141,7 @@ class GgufFileWriter {
       if (item.shape.size() == 3) item.shape.erase(item.shape.begin() + 1);  // a convolution's one channel
       items_.push_back(std::move(item));
     }
-    if (seeing_ > 0)
+    if (seeing_ > 0 && !has_tower(source_))
       log::warn("{}: {} tensors that see pictures are left out: such a file holds the text model", source_.path(),
                 seeing_);
     if (guessing_ > 0)

@@ -11,6 +11,12 @@ Written write_hf_folder(const formats::WeightSource& source, const config::Quant
 Written write_gguf(const formats::WeightSource& source, const tokenizer::Tokenizer& tok, config::QuantScheme scheme,
                    const std::string& name, const std::string& path, StopFlag stop);
 
+// Whether the model's files hold what sees pictures; writes it as a file of its own and gives that file's size. Errors:
+// kBadInput for a missing tensor, by name; kMissing for what such a file cannot state.
+bool has_tower(const formats::WeightSource& source);
+uint64_t write_gguf_tower(const formats::WeightSource& source, config::QuantScheme scheme, const std::string& path,
+                          StopFlag stop);
+
 // The keys of a GGUF that say how the model's text is cut.
 void add_tokenizer_keys(formats::GgufWriter& out, const formats::ModelConfig& config, const tokenizer::Tokenizer& tok);
 

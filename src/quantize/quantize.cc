@@ -40,7 +40,9 @@ Written write_quantized(const formats::WeightSource& source, const tokenizer::To
         source.path(), source.config().model_type);
   if (!is_gguf_scheme(settings.scheme)) return write_hf_folder(source, settings, folder, stop);
   if (!tok) fail_input("{}: a .gguf file holds its tokenizer, and this model has none", source.path());
-  return write_gguf(source, *tok, settings.scheme, name, folder + "/model.gguf", stop);
+  Written w = write_gguf(source, *tok, settings.scheme, name, folder + "/model.gguf", stop);
+  if (has_tower(source)) w.bytes += write_gguf_tower(source, settings.scheme, folder + "/mmproj.gguf", stop);
+  return w;
 }
 
 }  // namespace mxt::quantize

@@ -6,7 +6,8 @@
 //   mxfp4        compressed-tensors mxfp4-pack-quantized: 4-bit weights, activations as they are
 //   quark_mxfp4  AMD Quark fp4 by groups of 32, weights and (at run time) activations
 //   bnb_nf4      bitsandbytes NF4 as transformers saves and loads it, _dq with double quantization; 4-bit weights
-//   gguf_*       one file model.gguf for llama.cpp; q4_k_m mixes types as llama-quantize does
+//   gguf_*       one file model.gguf for llama.cpp; q4_k_m mixes types as llama-quantize does. What sees pictures goes
+//                into mmproj.gguf beside it, in BF16 (gguf_f16: F16)
 //
 // Folders quantize the matrices of the layers alone; embeddings, the head, routers, norms and biases stay, and the
 // config says so. Their other files (config.json apart) are the caller's: tokenizer files belong beside the weights.

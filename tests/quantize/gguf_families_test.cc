@@ -24,7 +24,7 @@ using formats::GgufValue;
 using formats::GgufWriter;
 using formats::WeightSource;
 
-constexpr const char* kModels[] = {"qwen35", "qwen35moe", "gpt_oss_plain", "gpt_oss"};
+constexpr const char* kModels[] = {"qwen35", "qwen35moe", "qwen3vl", "gpt_oss_plain", "gpt_oss"};
 
 std::string golden(const std::string& name) { return std::string(kSourceDir) + "/tests/golden/gguf/" + name; }
 
@@ -120,35 +120,83 @@ void expect_refused(const std::function<void()>& f, Exit code, const std::string
   }
 }
 
-TEST_F(GgufFamilies, TheFileIsTheConverters) {
-  for (const std::string name : kModels) {
-    const Json want = read_json_file(golden(name) + "/converted.json");
-    const Gguf g = Gguf::open(write(golden(name), QuantScheme::kGgufBf16).model);
-    for (const auto& [key, value] : want["keys"].items()) {
-      const GgufValue* v = g.find_value(key);
-      ASSERT_NE(v, nullptr) << name << " " << key;
-      if (value.is_number_float())
-        EXPECT_EQ(static_cast<float>(std::get<double>(v->value)), value.get<float>()) << name << " " << key;
-      else
-        EXPECT_EQ(shown(*v), value) << name << " " << key;
-    }
-    EXPECT_EQ(g.tensors().size(), want["tensors"].size()) << name;
-    for (const GgufTensor& t : g.tensors()) {
-      ASSERT_TRUE(want["tensors"].contains(t.name)) << name << " " << t.name;
-      const Json& w = want["tensors"][t.name];
-      EXPECT_EQ(formats::ggml_type_info(t.type)->name, w[0].get<std::string>()) << name << " " << t.name;
-      EXPECT_EQ(Json(t.shape()), w[1]) << name << " " << t.name;
-      const auto bytes = g.bytes(t);
-      if (w[2].is_array()) {  // exp may round another way
-        std::vector<float> v(w[2].size());
-        g.dequantize(t, v.data());
-        for (size_t i = 0; i < v.size(); ++i) EXPECT_FLOAT_EQ(v[i], w[2][i].get<float>()) << name << " " << t.name;
-      } else {
-        const std::string hex = sha256_hex({reinterpret_cast<const char*>(bytes.data()), bytes.size()}).substr(0, 16);
-        EXPECT_EQ(hex, w[2]) << name << " " << t.name;
-      }
+// Keys and tensors of `path` are those of the golden `file`.
+void expect_converters(const std::string& path, const std::string& file) {
+  const Json want = read_json_file(file);
+  const Gguf g = Gguf::open(path);
+  for (const auto& [key, value] : want["keys"].items()) {
+    const GgufValue* v = g.find_value(key);
+    ASSERT_NE(v, nullptr) << file << " " << key;
+    if (value.is_number_float())
+      EXPECT_EQ(static_cast<float>(std::get<double>(v->value)), value.get<float>()) << file << " " << key;
+    else
+      EXPECT_EQ(shown(*v), value) << file << " " << key;
+  }
+  EXPECT_EQ(g.tensors().size(), want["tensors"].size()) << file;
+  for (const GgufTensor& t : g.tensors()) {
+    ASSERT_TRUE(want["tensors"].contains(t.name)) << file << " " << t.name;
+    const Json& w = want["tensors"][t.name];
+    EXPECT_EQ(formats::ggml_type_info(t.type)->name, w[0].get<std::string>()) << file << " " << t.name;
+    EXPECT_EQ(Json(t.shape()), w[1]) << file << " " << t.name;
+    const auto bytes = g.bytes(t);
+    if (w[2].is_array()) {  // exp may round another way
+      std::vector<float> v(w[2].size());
+      g.dequantize(t, v.data());
+      for (size_t i = 0; i < v.size(); ++i) EXPECT_FLOAT_EQ(v[i], w[2][i].get<float>()) << file << " " << t.name;
+    } else {
+      const std::string hex = sha256_hex({reinterpret_cast<const char*>(bytes.data()), bytes.size()}).substr(0, 16);
+      EXPECT_EQ(hex, w[2]) << file << " " << t.name;
     }
   }
+}
+
+TEST_F(GgufFamilies, TheFileIsTheConverters) {
+  for (const std::string name : kModels)
+    expect_converters(write(golden(name), QuantScheme::kGgufBf16).model, golden(name) + "/converted.json");
+}
+
+// What sees pictures is a second file; the bytes that the report counts are of both.
+TEST_F(GgufFamilies, TheTowersFileIsTheConverters) {
+  for (const std::string name : {"qwen3vl", "qwen35"}) {
+    const Written w = write(golden(name), QuantScheme::kGgufBf16);
+    const std::string tower = fs::path(w.model).parent_path().string() + "/mmproj.gguf";
+    expect_converters(tower, golden(name) + "/tower.json");
+    EXPECT_EQ(w.bytes, fs::file_size(w.model) + fs::file_size(tower));
+    expect_refused([&] { WeightSource::open(tower); }, Exit::kBadInput, "name the file of its language model");
+    // In blocks of four or eight bits the tower stays as it was.
+    const std::string beside =
+        fs::path(write(golden(name), QuantScheme::kGgufQ8_0).model).parent_path().string() + "/mmproj.gguf";
+    EXPECT_EQ(read_file(beside), read_file(tower)) << name;
+  }
+  for (const std::string name : {"qwen35moe", "gpt_oss"}) {
+    const Written w = write(golden(name), QuantScheme::kGgufBf16);
+    EXPECT_FALSE(fs::exists(fs::path(w.model).parent_path() / "mmproj.gguf")) << name;
+  }
+  const Gguf half = Gguf::open(fs::path(write(golden("qwen3vl"), QuantScheme::kGgufF16).model).parent_path().string() +
+                               "/mmproj.gguf");
+  EXPECT_EQ(half.find("v.patch_embd.weight.1")->type, formats::GgmlType::kF16);
+  EXPECT_EQ(half.find("mm.0.weight")->type, formats::GgmlType::kF16);
+  EXPECT_EQ(half.find("mm.0.bias")->type, formats::GgmlType::kF32);
+}
+
+// A file of a model with a tower says how many layers take features of it, also when it is written from another file.
+TEST_F(GgufFamilies, LayersThatTakeAPicturesFeaturesAreKept) {
+  const std::string once = write(golden("qwen3vl"), QuantScheme::kGgufBf16).model;
+  const auto source = WeightSource::open(once);
+  EXPECT_EQ(source->config().deepstack_layers, 2);
+  const std::string out = root_ + "/again";
+  make_folders(out);
+  const Written again =
+      write_quantized(*source, small_tokenizer(260).get(), {true, QuantScheme::kGgufBf16, true}, "m", out);
+  EXPECT_EQ(read_file(again.model), read_file(once));
+  EXPECT_FALSE(fs::exists(out + "/mmproj.gguf"));
+  expect_refused([&] { WeightSource::open(copy(once, {.without = "qwen3vl.rope.dimension_sections"})); },
+                 Exit::kBadInput, "rope.dimension_sections\" is missing");
+  expect_refused(
+      [&] {
+        WeightSource::open(copy(once, {.keys = {{"qwen3vl.rope.dimension_sections", GgufValue::i32s({4, 4, 4, 0})}}}));
+      },
+      Exit::kBadInput, "has 12 pairs, the heads 8");
 }
 
 TEST_F(GgufFamilies, WeightsAndConfigComeBack) {

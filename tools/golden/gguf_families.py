@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Tiny Qwen3.5 and gpt-oss folders, what llama.cpp's own converter writes of them, and what transformers computes.
+"""Tiny Qwen3.5, Qwen3-VL and gpt-oss folders, what llama.cpp's own converter writes of them, and what transformers computes.
 
 usage: gguf_families.py LLAMA_CPP OUTDIR      needs: torch transformers safetensors tokenizers; LLAMA_CPP: its sources (for its
 converter and its gguf-py; the sdist of llama-cpp-python has them in vendor/llama.cpp)
 Writes OUTDIR/NAME/: config.json, model.safetensors (bf16; experts of gpt_oss in MXFP4), converted.json (keys of the architecture and
-tensors of its BF16 file: type, shape, digest; the values where they are computed), expected.json (log-probabilities in fp32)."""
+tensors of its BF16 file: type, shape, digest; the values where they are computed), tower.json (the same of the file with what sees
+pictures), expected.json (log-probabilities in fp32)."""
 import hashlib, json, os, shutil, sys, tempfile
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from conversion import get_model_class
 from conversion.base import ModelBase, TextModel
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import GptOssConfig, GptOssForCausalLM, PreTrainedTokenizerFast, Qwen3_5Config, Qwen3_5ForConditionalGeneration
+from transformers import GptOssConfig, GptOssForCausalLM, PreTrainedTokenizerFast, Qwen3_5Config, Qwen3_5ForConditionalGeneration, Qwen3VLConfig, Qwen3VLForConditionalGeneration
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 from transformers.models.qwen3_5_moe import Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig
 
@@ -67,26 +68,39 @@ def keep(name, model, tensors=None, quantization=None):
     return folder, tensors
 
 
-def convert(folder):
+def sees(folder):
+    processor = dict(image_processor_type="Qwen2VLImageProcessorFast", patch_size=2, merge_size=2, temporal_patch_size=2, size={"shortest_edge": 64, "longest_edge": 4096},
+                     image_mean=[0.5, 0.4, 0.3], image_std=[0.5, 0.25, 0.2])
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor))
+
+
+def write_file(folder, kind, name):
+    kind(folder, gguf.LlamaFileType.MOSTLY_BF16, folder / name).write()
+    file = gguf.GGUFReader(folder / name)
+    keys = {k: f.contents() for k, f in file.fields.items() if not k.startswith(("tokenizer.", "GGUF.", "general."))}
+    tensors = {}
+    for t in file.tensors:
+        computed = t.name.endswith("ssm_a")
+        tensors[t.name] = [t.tensor_type.name, [int(n) for n in reversed(t.shape)], t.data.tolist() if computed else hashlib.sha256(t.data.tobytes()).hexdigest()[:16]]
+    lines = ",\n".join(f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(tensors.items()))
+    return f'{{"keys": {json.dumps(keys)},\n "tensors": {{\n{lines}\n }}}}\n'
+
+
+def convert(folder, tower=False):
     with tempfile.TemporaryDirectory() as temp:
         for f in folder.iterdir():
             shutil.copy(f, temp)
         bytes_alone = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}, merges=[]))
         bytes_alone.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         PreTrainedTokenizerFast(tokenizer_object=bytes_alone).save_pretrained(temp)
-        kind = get_model_class(ModelBase.load_hparams(Path(temp), False)["architectures"][0])
+        architecture = ModelBase.load_hparams(Path(temp), False)["architectures"][0]
+        kind = get_model_class(architecture)
         if hasattr(kind, "no_mtp"):
             kind.no_mtp = True
         with torch.inference_mode():
-            kind(Path(temp), gguf.LlamaFileType.MOSTLY_BF16, Path(temp) / "m.gguf").write()
-        file = gguf.GGUFReader(Path(temp) / "m.gguf")
-        keys = {k: f.contents() for k, f in file.fields.items() if not k.startswith(("tokenizer.", "GGUF.", "general."))}
-        tensors = {}
-        for t in file.tensors:
-            computed = t.name.endswith("ssm_a")
-            tensors[t.name] = [t.tensor_type.name, [int(n) for n in reversed(t.shape)], t.data.tolist() if computed else hashlib.sha256(t.data.tobytes()).hexdigest()[:16]]
-    lines = ",\n".join(f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(tensors.items()))
-    (folder / "converted.json").write_text(f'{{"keys": {json.dumps(keys)},\n "tensors": {{\n{lines}\n }}}}\n')
+            (folder / "converted.json").write_text(write_file(Path(temp), kind, "m.gguf"))
+            if tower:
+                (folder / "tower.json").write_text(write_file(Path(temp), get_model_class(architecture, mmproj=True), "tower.gguf"))
 
 
 torch.manual_seed(35)
@@ -96,7 +110,8 @@ dense = Qwen3_5Config(text_config=dict(intermediate_size=48, tie_word_embeddings
 folder, tensors = keep("qwen35", draw(Qwen3_5ForConditionalGeneration(dense)))
 tensors["mtp.norm.weight"] = torch.zeros(32, dtype=torch.bfloat16)
 save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-convert(folder)
+sees(folder)
+convert(folder, tower=True)
 moe = Qwen3_5MoeTextConfig(moe_intermediate_size=16, shared_expert_intermediate_size=24, num_experts=4, num_experts_per_tok=2, tie_word_embeddings=True, **HYBRID, **COMMON)
 convert(keep("qwen35moe", draw(Qwen3_5MoeForCausalLM(moe)))[0])
 oss = GptOssConfig(intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, head_dim=16, num_local_experts=3, num_experts_per_tok=2,
@@ -105,3 +120,11 @@ model = draw(GptOssForCausalLM(oss))
 convert(keep("gpt_oss_plain", model)[0])
 codes = packed(model)
 convert(keep("gpt_oss", model, codes, {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]})[0])
+torch.manual_seed(36)
+tower = dict(depth=3, hidden_size=16, intermediate_size=16, num_heads=2, patch_size=2, num_position_embeddings=4, out_hidden_size=32, deepstack_visual_indexes=[0, 2])
+text = dict(intermediate_size=48, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1, head_dim=16, tie_word_embeddings=True,
+            rope_parameters={"rope_type": "default", "rope_theta": 500000.0, "mrope_section": [4, 2, 2], "mrope_interleaved": True}, **COMMON)
+seeing = Qwen3VLConfig(text_config=text, tie_word_embeddings=True, vision_config=tower, image_token_id=280, video_token_id=281, vision_start_token_id=282, vision_end_token_id=283)
+folder = keep("qwen3vl", draw(Qwen3VLForConditionalGeneration(seeing)))[0]
+sees(folder)
+convert(folder, tower=True)

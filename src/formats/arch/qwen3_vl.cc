@@ -1,13 +1,64 @@
-// Qwen3-VL, dense: a text model and the tower that sees pictures. With experts the config is read, no more.
+// Qwen3-VL, dense: a text model and the tower that sees pictures. With experts the config is read, no more. A GGUF
+// holds the text model; llama.cpp has the tower in a second file.
+#include <nlohmann/json.hpp>
+
 #include "formats/arch/families.h"
+#include "formats/vision.h"
 
 namespace mxt::formats {
 namespace {
 
 constexpr std::string_view kText[] = {"model."}, kWhole[] = {"model.language_model."};
 
+constexpr WeightName kWholeTop[] = {{"token_embd", "model.language_model.embed_tokens", Extent::kVocab, Extent::kWidth},
+                                    {"output_norm", "model.language_model.norm", Extent::kWidth},
+                                    {"output", "lm_head", Extent::kVocab, Extent::kWidth}};
+constexpr int64_t kSections[] = {24, 20, 20};  // pairs that turn by time, height and width, where a config says none
+
+void read_gguf(const ArchKeys& k, ModelConfig& c) {
+  const auto sections = k.list("rope.dimension_sections");
+  if (!sections) fail_input("{}: key \"{}\" is missing", k.file().path(), k.key("rope.dimension_sections"));
+  auto& mine = c.rope_scaling.mrope_section;
+  mine.assign(sections->begin(), sections->begin() + std::min<ptrdiff_t>(3, std::ssize(*sections)));
+  int64_t pairs = 0;
+  for (int64_t s : mine) pairs += s < 0 || s > c.head_dim ? c.head_dim : s;
+  if (pairs != c.head_dim / 2)
+    fail_input("{}: key \"{}\" has {} pairs, the heads {}", k.file().path(), k.key("rope.dimension_sections"), pairs,
+               c.head_dim / 2);
+  c.deepstack_layers = k.find("n_deepstack_layers", 0, c.num_layers).value_or(0);
+}
+
+void write_gguf(const GgufKeys& k, const ModelConfig& c) {
+  write_gguf_attention(k, c);
+  std::vector<int64_t> sections = c.rope_scaling.mrope_section;
+  if (sections.empty()) sections.assign(std::begin(kSections), std::end(kSections));
+  sections.resize(4);
+  k.wholes("rope.dimension_sections", std::move(sections));
+  write_gguf_rope(k, c);
+  const auto tower = vision_of(c);
+  k.whole("n_deepstack_layers", tower ? std::ssize(tower->deepstack) : c.deepstack_layers);
+}
+
+std::string lacks(const ModelConfig& c) {
+  if (c.attention_bias) return "attention_bias of Qwen3-VL";
+  return gguf_lacks_activation(c);
+}
+
+void write(const ModelConfig& c, OrderedJson& j) {
+  write_decoder(c, j);
+  // Its class reads these in one object alone.
+  OrderedJson rope = j["rope_scaling"].is_object() ? j["rope_scaling"] : OrderedJson{{"rope_type", "default"}};
+  rope["rope_theta"] = c.rope_theta;
+  rope["mrope_section"] = c.rope_scaling.mrope_section;
+  rope["mrope_interleaved"] = true;
+  j.erase("rope_scaling");
+  j.erase("rope_theta");
+  j["rope_parameters"] = std::move(rope);
+}
+
 // The whole model's files hold the text model under a name of its own.
 constexpr Family whole(Family f) {
+  f.gguf_top = kWholeTop;
   f.prefix = "model.language_model.";
   f.other_prefixes = kText;
   f.blocks = "model.language_model.layers.";
@@ -24,6 +75,10 @@ constexpr Family dense(std::string_view type) {
   f.head_dim = 128;
   f.max_positions = 128000;
   f.rope_theta = 500000;
+  gguf_decoder(f, "qwen3vl", write_gguf);
+  f.gguf_lacks = lacks;
+  f.read_gguf = read_gguf;
+  f.write = write;
   return f;
 }
 
@@ -50,6 +105,7 @@ constinit const Family kQwen3Vl = whole(dense("qwen3_vl"));
 // The text by itself, also over the whole model's files: without pictures its three positions are one.
 constinit const Family kQwen3VlText = [] {
   Family f = dense("qwen3_vl_text");
+  f.architecture = "Qwen3VLTextModel";
   f.other_prefixes = kWhole;
   return f;
 }();

@@ -121,6 +121,8 @@ ModelConfig model_config_from_gguf(const Gguf& g) {
   const std::string* arch = g.text("general.architecture");
   if (!arch) fail_input("{}: key \"general.architecture\" is missing: the file holds no model", g.path());
   const Family* f = family_of_gguf(*arch);
+  if (*arch == "clip")
+    fail_input("{}: is the part of a model that sees pictures (mmproj): name the file of its language model", g.path());
   if (!f)
     fail_missing("{}: GGUF models of architecture \"{}\" are not built in: {} are", g.path(), *arch,
                  known_gguf_architectures());
