@@ -1,4 +1,5 @@
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -7,6 +8,7 @@
 #include "base/json.h"
 #include "data/encode/encode.h"
 #include "formats/vision.h"
+#include "formats/weight_source.h"
 #include "infer/reward_model.h"
 #include "infer/scorer.h"
 #include "model_files.h"
@@ -30,6 +32,7 @@ struct ScoreRows {
   std::vector<std::vector<int32_t>> ids;
   std::vector<infer::Shown> shown;   // of each; empty where no row has pictures
   std::vector<std::string> sources;  // of each: file and line
+  std::vector<size_t> places;        // of each in the file; empty of the file itself
   int64_t longest = 1;
 };
 
@@ -145,31 +148,48 @@ void check_ids(const ScoreRows& rows, int64_t vocab) {
              type == DType::kF32 ? "float32" : "bfloat16");
 }
 
-void score_tokens(const ScoreOptions& o, const std::string& path) {
-  const ScoreRows rows = read_rows(o.input, PlainRows(path, o.input));
+// LongRoPE turns a text beyond the original maximum by other frequencies than a shorter one: such rows are computed
+// apart, so that no row's numbers depend on what else is in the file.
+std::vector<ScoreRows> computed_apart(const ScoreRows& rows, const std::string& path) {
+  const formats::RopeScaling rope = formats::WeightSource::open(path)->config().rope_scaling;
+  const int64_t most = rope.kind == formats::RopeScaling::Kind::kLongRope ? rope.original_max_positions
+                                                                          : std::numeric_limits<int64_t>::max();
+  std::vector<ScoreRows> parts(2);
+  for (size_t r = 0; r < rows.ids.size(); ++r) {
+    const auto length = static_cast<int64_t>(rows.ids[r].size());
+    ScoreRows& part = parts[length > most];
+    part.ids.push_back(rows.ids[r]);
+    if (!rows.shown.empty()) part.shown.push_back(rows.shown[r]);
+    part.sources.push_back(rows.sources[r]);
+    part.places.push_back(r);
+    part.longest = std::max(part.longest, length);
+  }
+  std::erase_if(parts, [](const ScoreRows& part) { return part.ids.empty(); });
+  return parts;
+}
+
+std::string log_probs_line(const std::vector<float>& lp, const std::string& source, const std::string& path,
+                           DType type) {
+  Json j = Json::array();
+  for (size_t t = 0; t < lp.size(); ++t) {
+    if (t > 0 && std::isnan(lp[t])) fail_number(source, fmt::format("token {}: no log-probability", t + 1), path, type);
+    j.push_back(t == 0 ? Json(nullptr) : Json(lp[t]));
+  }
+  return Json{{"logprobs", j}}.dump();
+}
+
+void score_tokens(const ScoreOptions& o, const std::string& path, const ScoreRows& rows,
+                  std::vector<std::string>& lines) {
   const DType type = compute_type(o.dtype, path, o.device);
   infer::Model model(path, o.adapter, type, rows.longest, ops_on(o.device), infer::Weights::kForMany);
   check_ids(rows, model.vocab());
   infer::Scorer scorer(model, std::min<int64_t>(std::max<int64_t>(rows.longest, 2048), 8192));
-  AtomicFile out(o.output);
-  size_t row = 0;
-  for (const auto& lp : scorer.score(rows.ids, &g_stop, rows.shown)) {
-    Json j = Json::array();
-    for (size_t t = 0; t < lp.size(); ++t) {
-      if (t > 0 && std::isnan(lp[t]))
-        fail_number(rows.sources[row], fmt::format("token {}: no log-probability", t + 1), path, type);
-      j.push_back(t == 0 ? Json(nullptr) : Json(lp[t]));
-    }
-    out.write(Json{{"logprobs", j}}.dump() + "\n");
-    ++row;
-  }
-  out.commit();
+  const auto all = scorer.score(rows.ids, &g_stop, rows.shown);
+  for (size_t r = 0; r < all.size(); ++r) lines[rows.places[r]] = log_probs_line(all[r], rows.sources[r], path, type);
 }
 
-void score_rewards(const ScoreOptions& o, const std::string& path) {
-  const ScoreRows rows = read_rows(o.input, TrainedRows(path, o.input));
-  for (size_t r = 0; r < rows.ids.size(); ++r)
-    if (rows.ids[r].empty()) fail_input("{}: the row is empty: there is nothing to score", rows.sources[r]);
+void score_rewards(const ScoreOptions& o, const std::string& path, const ScoreRows& rows,
+                   std::vector<std::string>& lines) {
   const DType type = compute_type(o.dtype, path, o.device);
   infer::RewardModel model(path, o.adapter, type, rows.longest, ops_on(o.device));
   check_ids(rows, model.config().vocab_size);
@@ -177,13 +197,24 @@ void score_rewards(const ScoreOptions& o, const std::string& path) {
     if (static_cast<int64_t>(rows.ids[r].size()) > model.longest())
       fail_input("{}: {} tokens, the model's context is {}: a reward is read at the end, so none is cut",
                  rows.sources[r], rows.ids[r].size(), model.longest());
-  AtomicFile out(o.output);
-  size_t row = 0;
-  for (const float x : model.score(rows.ids, &g_stop)) {
-    if (!std::isfinite(x)) fail_number(rows.sources[row], "no score", path, type);
-    out.write(Json{{"reward", x}}.dump() + "\n");
-    ++row;
+  const std::vector<float> all = model.score(rows.ids, &g_stop);
+  for (size_t r = 0; r < all.size(); ++r) {
+    if (!std::isfinite(all[r])) fail_number(rows.sources[r], "no score", path, type);
+    lines[rows.places[r]] = Json{{"reward", all[r]}}.dump();
   }
+}
+
+void score(const ScoreOptions& o, const std::string& path) {
+  const ScoreRows rows =
+      o.reward ? read_rows(o.input, TrainedRows(path, o.input)) : read_rows(o.input, PlainRows(path, o.input));
+  if (o.reward)
+    for (size_t r = 0; r < rows.ids.size(); ++r)
+      if (rows.ids[r].empty()) fail_input("{}: the row is empty: there is nothing to score", rows.sources[r]);
+  AtomicFile out(o.output);
+  std::vector<std::string> lines(rows.ids.size());
+  for (const ScoreRows& part : computed_apart(rows, path))
+    o.reward ? score_rewards(o, path, part, lines) : score_tokens(o, path, part, lines);
+  for (const std::string& line : lines) out.write(line + "\n");
   out.commit();
 }
 
@@ -213,7 +244,7 @@ void add_score(CLI::App& app) {
     refuse_overwrite(o->input, o->output);
     set_threads(o->threads);
     const std::string path = resolve_model(o->model, std::nullopt);
-    o->reward ? score_rewards(*o, path) : score_tokens(*o, path);
+    score(*o, path);
   });
 }
 

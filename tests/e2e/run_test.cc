@@ -392,6 +392,31 @@ TEST(Interrupted, TheStateThatIsSaidToBeSavedIsThere) {
   EXPECT_NE(r.out.find("is not as it was saved"), std::string::npos) << r.out;
 }
 
+// LongRoPE has other frequencies for longer texts: a row of 80 tokens beside one of 20 changes nothing for that one.
+TEST(Score, ARowsNumbersDoNotDependOnTheOthers) {
+  cli::Folder f("score_longrope");
+  const auto row = [](int n, int first) {
+    Json ids = Json::array();
+    for (int i = 0; i < n; ++i) ids.push_back((first + 7 * i) % 96);
+    return Json{{"ids", ids}}.dump() + "\n";
+  };
+  const auto score = [&](const std::string& rows) {
+    write_file_atomic(f / "rows.jsonl", rows);
+    const auto r = cli::run("score --model " + cli::golden("phi3_longrope") + " --dtype float32 --input " +
+                            (f / "rows.jsonl") + " --output " + (f / "out.jsonl"));
+    EXPECT_EQ(r.code, 0) << r.out;
+    return cli::lines(f / "out.jsonl");
+  };
+  const std::string brief = row(20, 3), long_one = row(80, 5), at_most = row(64, 11);
+  const auto all = score(long_one + brief + at_most + brief);
+  ASSERT_EQ(all.size(), 4u);
+  EXPECT_EQ(all[0], score(long_one).at(0));
+  EXPECT_EQ(all[1], score(brief).at(0));
+  EXPECT_EQ(all[2], score(at_most).at(0));
+  EXPECT_EQ(all[3], all[1]);
+  EXPECT_NE(score(row(20, 5)).at(0)["logprobs"][19], all[0]["logprobs"][19]);
+}
+
 TEST(Merge, NeedsNoTokenizerAndNeverWritesOverItsInputs) {
   const cli::Folder f("merge");
   fs::copy(cli::golden("qwen3_gqa"), f / "base", fs::copy_options::recursive);

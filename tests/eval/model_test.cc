@@ -5,11 +5,13 @@
 #include <random>
 
 #include "base/error.h"
+#include "eval/lm/language_model.h"
 #include "folders.h"
 #include "infer/continuations.h"
 #include "infer/engine.h"
 #include "infer/scorer.h"
 #include "kernels/api.h"
+#include "tokenizer/train.h"
 
 namespace mxt::infer {
 namespace {
@@ -144,6 +146,35 @@ TEST(Continuations, BadRowsAreNamed) {
   EXPECT_THROW(s.score({{{1, 100000}, 1}}, ignore), Error);
   EXPECT_THROW(s.score({{std::vector<int32_t>(98, 1), 1}}, ignore), Error);
   s.score({}, ignore);
+}
+
+// LongRoPE has other frequencies for texts of more than 64 tokens here: short rows are as they are without long ones,
+// whichever come first.
+TEST(LongRope, ARowsNumbersDoNotDependOnTheOthers) {
+  const auto rows = requests(96, 90);
+  tokenizer::TrainOptions bytes_alone;
+  bytes_alone.vocab_size = 257;
+  bytes_alone.pattern = "gpt2";
+  bytes_alone.special_tokens = {bytes_alone.eos_token = "<eos>"};
+  const auto tok = tokenizer::Tokenizer::from_spec(
+      tokenizer::train_byte_level_bpe(bytes_alone, [](std::string_view&) { return false; }).spec);
+  const auto score = [&](const std::vector<Continuation>& some) {
+    eval::ModelChoice choice;
+    choice.path = golden("phi3_longrope");
+    choice.type = DType::kF32;
+    choice.tokenizer = tok;
+    choice.ops = &kernels::cpu_ops();
+    eval::LanguageModel model(choice, nullptr);
+    eval::RequestCache cache("");
+    std::vector<ContinuationScore> out;
+    EXPECT_TRUE(model.score(some, cache, &out));
+    return out;
+  };
+  const auto all = score(rows);
+  for (const size_t i : {size_t{0}, size_t{5}, rows.size() - 4, rows.size() - 2}) {
+    EXPECT_EQ(score({rows[i]})[0].logprob, all[i].logprob) << i << ": " << rows[i].ids.size() << " tokens";
+  }
+  EXPECT_GT(rows[rows.size() - 2].ids.size(), 64u);
 }
 
 }  // namespace

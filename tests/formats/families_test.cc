@@ -166,6 +166,14 @@ TEST(Families, LongRopeListsOneDivisorForEachRotatedPair) {
   EXPECT_EQ(c.rope_scaling.original_max_positions, 2048);
   EXPECT_EQ(c.rope_scaling.factor, 4);
   EXPECT_EQ(c.rope_scaling.long_factor[5], 6);
+  // Phi-3's first folders call it so.
+  for (const char* name : {"su", "yarn"})
+    EXPECT_EQ(
+        parse(phi(fmt::format(R"({{"type":"{}","short_factor":[1,1,1,1,1,1.5],"long_factor":[1,2,3,4,5,6]}})", name)
+                      .c_str()))
+            .rope_scaling,
+        c.rope_scaling)
+        << name;
   expect_refused([&] { parse(phi(R"({"type":"longrope","short_factor":[1],"long_factor":[1,2,3,4,5,6]})")); },
                  Exit::kBadInput, "1 divisors for 6");
   expect_refused([&] { parse(phi(R"({"type":"longrope","long_factor":[1,2,3,4,5,6]})")); }, Exit::kBadInput,

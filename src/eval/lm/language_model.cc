@@ -28,6 +28,8 @@ LanguageModel::LanguageModel(ModelChoice choice, const std::atomic<bool>* stop)
   const auto source = formats::WeightSource::open(choice_.path);
   const tokenizer::Tokenizer& tok = *choice_.tokenizer;
   max_length_ = source->config().max_positions;
+  const formats::RopeScaling& rope = source->config().rope_scaling;
+  if (rope.kind == formats::RopeScaling::Kind::kLongRope) brief_ = rope.original_max_positions;
   stops_ = infer::end_of_turn(tok, choice_.chat.get(), source->config());
   // What the tokenizer puts before its texts, whatever its configuration names.
   const std::vector<int32_t>& before = tok.template_prefix();
@@ -61,9 +63,11 @@ std::string LanguageModel::eos_text() const {
   return choice_.tokenizer->eos() >= 0 ? choice_.tokenizer->token(choice_.tokenizer->eos()) : "";
 }
 
-LanguageModel::Loaded& LanguageModel::load(int64_t positions) {
-  positions = std::min(max_length_, (positions + 255) / 256 * 256);
-  if (!loaded_ || loaded_->model->positions() < positions) {
+LanguageModel::Loaded& LanguageModel::load(int64_t tokens) {
+  int64_t positions = std::min(max_length_, (tokens + 255) / 256 * 256);
+  if (tokens <= brief_) positions = std::min(positions, brief_);
+  if (!loaded_ || loaded_->model->positions() < positions ||
+      (loaded_->model->positions() <= brief_) != (positions <= brief_)) {
     loaded_.reset();  // one copy of the weights at a time
     loaded_ = std::make_unique<Loaded>();
     loaded_->model = std::make_unique<infer::Model>(choice_.path, choice_.adapter, choice_.type, positions,
@@ -119,7 +123,6 @@ bool LanguageModel::run_likelihood(const std::vector<Request*>& requests, Reques
   std::vector<infer::Continuation> rows;
   std::vector<Request*> waiting;
   std::vector<std::string> keys;
-  int64_t longest = 0;
   for (Request* r : requests) {
     std::string k = key(*r, 0);
     if (const OrderedJson* found = cache.find(k)) {
@@ -140,24 +143,43 @@ bool LanguageModel::run_likelihood(const std::vector<Request*>& requests, Reques
     if (const int64_t over = static_cast<int64_t>(c.ids.size()) - (max_length_ + 1); over > 0)
       c.ids.erase(c.ids.begin(), c.ids.begin() + over);
     c.scored = std::min(c.scored, static_cast<int64_t>(c.ids.size()) - 1);
-    longest = std::max(longest, static_cast<int64_t>(c.ids.size()) - 1);
     rows.push_back(std::move(c));
     waiting.push_back(r);
     keys.push_back(std::move(k));
   }
-  if (rows.empty()) return true;
-  infer::ContinuationScorer scorer(*load(longest).model, choice_.batch);
+  return score_new(rows, keys, cache, [&](size_t i, const infer::ContinuationScore& s) {
+    waiting[i]->responses = {OrderedJson::array({s.logprob, s.greedy})};
+  });
+}
+
+bool LanguageModel::score_new(const std::vector<infer::Continuation>& rows, const std::vector<std::string>& keys,
+                              RequestCache& cache,
+                              const std::function<void(size_t, const infer::ContinuationScore&)>& take) {
   log::Progress progress("log-likelihoods", static_cast<double>(rows.size()));
   size_t done = 0;
-  scorer.score(
-      rows,
-      [&](size_t i, const infer::ContinuationScore& s) {
-        waiting[i]->responses = {OrderedJson::array({s.logprob, s.greedy})};
-        cache.put(keys[i], waiting[i]->responses[0]);
-        progress.update(static_cast<double>(++done));
-      },
-      [&] { return !stopped(); });
-  return !stopped() || done == rows.size();
+  for (const bool beyond : {false, true}) {
+    std::vector<infer::Continuation> some;
+    std::vector<size_t> place;
+    int64_t longest = 0;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const int64_t tokens = std::ssize(rows[i].ids) - 1;  // the last one is predicted alone
+      if ((tokens > brief_) != beyond) continue;
+      some.push_back(rows[i]);
+      place.push_back(i);
+      longest = std::max(longest, tokens);
+    }
+    if (some.empty()) continue;
+    infer::ContinuationScorer scorer(*load(longest).model, choice_.batch);
+    scorer.score(
+        some,
+        [&](size_t i, const infer::ContinuationScore& s) {
+          take(place[i], s);
+          cache.put(keys[place[i]], OrderedJson::array({s.logprob, s.greedy}));
+          progress.update(static_cast<double>(++done));
+        },
+        [&] { return !stopped(); });
+  }
+  return done == rows.size();
 }
 
 std::vector<int32_t> LanguageModel::encode_plain(const std::string& text) const {
@@ -173,7 +195,6 @@ bool LanguageModel::score(const std::vector<infer::Continuation>& rows, RequestC
   std::vector<infer::Continuation> waiting;
   std::vector<size_t> index;
   std::vector<std::string> keys;
-  int64_t longest = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
     const Json j = {{"model", identity()}, {"ids", rows[i].ids}, {"scored", rows[i].scored}};
     std::string k = blake3_hex(j.dump()).substr(0, 32);
@@ -186,24 +207,11 @@ bool LanguageModel::score(const std::vector<infer::Continuation>& rows, RequestC
       c.ids.erase(c.ids.begin(), c.ids.begin() + over);
     if (c.scored >= static_cast<int64_t>(c.ids.size()))
       fail_input("a continuation has {} tokens, the model's context is {}", c.scored, max_length_);
-    longest = std::max(longest, static_cast<int64_t>(c.ids.size()) - 1);
     waiting.push_back(std::move(c));
     index.push_back(i);
     keys.push_back(std::move(k));
   }
-  if (waiting.empty()) return true;
-  infer::ContinuationScorer scorer(*load(longest).model, choice_.batch);
-  log::Progress progress("log-likelihoods", static_cast<double>(waiting.size()));
-  size_t done = 0;
-  scorer.score(
-      waiting,
-      [&](size_t i, const infer::ContinuationScore& s) {
-        (*out)[index[i]] = s;
-        cache.put(keys[i], OrderedJson::array({s.logprob, s.greedy}));
-        progress.update(static_cast<double>(++done));
-      },
-      [&] { return !stopped(); });
-  return done == waiting.size();
+  return score_new(waiting, keys, cache, [&](size_t i, const infer::ContinuationScore& s) { (*out)[index[i]] = s; });
 }
 
 std::vector<LanguageModel::Pair> rolling_windows(const std::vector<int32_t>& tokens, int32_t prefix,
@@ -233,7 +241,6 @@ bool LanguageModel::run_rolling(const std::vector<Request*>& requests, RequestCa
   std::vector<Request*> waiting;
   std::vector<std::string> keys;
   std::vector<size_t> left;
-  int64_t longest = 0;
   for (Request* r : requests) {
     std::string k = key(*r, 0);
     if (const OrderedJson* found = cache.find(k)) {
@@ -248,43 +255,51 @@ bool LanguageModel::run_rolling(const std::vector<Request*>& requests, RequestCa
       r->responses = {OrderedJson(0.0)};
       continue;
     }
-    for (const Pair& p : pairs) {
-      longest = std::max(longest, static_cast<int64_t>(p.context.size() + p.continuation.size()) - 1);
-      windows.push_back({waiting.size(), p});
-    }
+    for (const Pair& p : pairs) windows.push_back({waiting.size(), p});
     left.push_back(pairs.size());
     waiting.push_back(r);
     keys.push_back(std::move(k));
   }
   if (windows.empty()) return true;
+  const auto tokens_of = [](const Window& w) {
+    return std::ssize(w.pair.context) + std::ssize(w.pair.continuation) - 1;
+  };
+  const auto middle =
+      std::stable_partition(windows.begin(), windows.end(), [&](const Window& w) { return tokens_of(w) <= brief_; });
+  const auto brief = static_cast<size_t>(middle - windows.begin());
   std::vector<double> sums(waiting.size(), 0);
-  infer::Scorer scorer(*load(longest).model, std::max<int64_t>(longest, 1024));
   log::Progress progress("rolling log-likelihoods", static_cast<double>(windows.size()));
-  for (size_t i = 0; i < windows.size();) {
-    if (stopped()) return false;
-    std::vector<std::vector<int32_t>> inputs, targets;
-    const size_t first = i;
-    for (; i < windows.size() && static_cast<int64_t>(i - first) < choice_.batch; ++i) {
-      const Pair& p = windows[i].pair;
-      std::vector<int32_t> in = p.context, out(p.context.size() - 1, -100);
-      in.insert(in.end(), p.continuation.begin(), p.continuation.end() - 1);
-      out.insert(out.end(), p.continuation.begin(), p.continuation.end());
-      inputs.push_back(std::move(in));
-      targets.push_back(std::move(out));
-    }
-    const auto scores = scorer.score_targets(inputs, targets);
-    for (size_t w = first; w < i; ++w) {
-      double sum = 0;
-      for (size_t t = 0; t < scores[w - first].size(); ++t)  // a model's own NaN counts
-        if (targets[w - first][t] != -100) sum += static_cast<double>(scores[w - first][t]);
-      const size_t r = windows[w].request;
-      sums[r] += sum;
-      if (--left[r] == 0) {
-        waiting[r]->responses = {OrderedJson(sums[r])};
-        cache.put(keys[r], waiting[r]->responses[0]);
+  for (const auto& [begin, end] : {std::pair{size_t{0}, brief}, {brief, windows.size()}}) {
+    if (begin == end) continue;
+    int64_t longest = 0;
+    for (size_t i = begin; i < end; ++i) longest = std::max<int64_t>(longest, tokens_of(windows[i]));
+    infer::Scorer scorer(*load(longest).model, std::max<int64_t>(longest, 1024));
+    for (size_t i = begin; i < end;) {
+      if (stopped()) return false;
+      std::vector<std::vector<int32_t>> inputs, targets;
+      const size_t first = i;
+      for (; i < end && static_cast<int64_t>(i - first) < choice_.batch; ++i) {
+        const Pair& p = windows[i].pair;
+        std::vector<int32_t> in = p.context, out(p.context.size() - 1, -100);
+        in.insert(in.end(), p.continuation.begin(), p.continuation.end() - 1);
+        out.insert(out.end(), p.continuation.begin(), p.continuation.end());
+        inputs.push_back(std::move(in));
+        targets.push_back(std::move(out));
       }
+      const auto scores = scorer.score_targets(inputs, targets);
+      for (size_t w = first; w < i; ++w) {
+        double sum = 0;
+        for (size_t t = 0; t < scores[w - first].size(); ++t)  // a model's own NaN counts
+          if (targets[w - first][t] != -100) sum += static_cast<double>(scores[w - first][t]);
+        const size_t r = windows[w].request;
+        sums[r] += sum;
+        if (--left[r] == 0) {
+          waiting[r]->responses = {OrderedJson(sums[r])};
+          cache.put(keys[r], waiting[r]->responses[0]);
+        }
+      }
+      progress.update(static_cast<double>(i));
     }
-    progress.update(static_cast<double>(i));
   }
   return true;
 }

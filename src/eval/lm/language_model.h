@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -60,8 +61,11 @@ class LanguageModel {
 
  private:
   struct Loaded;
-  Loaded& load(int64_t positions);
+  Loaded& load(int64_t tokens);  // for texts of at most so many
   bool run_likelihood(const std::vector<Request*>& requests, RequestCache& cache);
+  // Rows that no cache holds: each to `take` and under its key into `cache`.
+  bool score_new(const std::vector<infer::Continuation>& rows, const std::vector<std::string>& keys,
+                 RequestCache& cache, const std::function<void(size_t, const infer::ContinuationScore&)>& take);
   bool run_rolling(const std::vector<Request*>& requests, RequestCache& cache);
   bool run_generation(const std::vector<Request*>& requests, int64_t repeats, RequestCache& cache);
   std::string key(const Request& r, int64_t repeat) const;
@@ -70,6 +74,9 @@ class LanguageModel {
   ModelChoice choice_;
   const std::atomic<bool>* stop_;
   int64_t max_length_ = 0;
+  // LongRoPE turns texts of more tokens than these by other frequencies: they are computed apart, so that no text's
+  // numbers depend on the others' lengths.
+  int64_t brief_ = std::numeric_limits<int64_t>::max();
   std::vector<int32_t> stops_;
   int32_t prefix_token_ = -1;  // what stands where a context is empty
   mutable std::string identity_;

@@ -39,12 +39,12 @@ RopeScaling parse_scaling(const OrderedJson& j, const Keys& whole) {
     r.kind = Kind::kLinear;
   else if (type == "dynamic")
     r.kind = Kind::kDynamic;
+  else if (type == "longrope" || type == "su" || (type == "yarn" && k.find({"short_factor"})))  // Phi-3's first names
+    r.kind = Kind::kLongRope;
   else if (type == "yarn")
     r.kind = Kind::kYarn;
   else if (type == "llama3")
     r.kind = Kind::kLlama3;
-  else if (type == "longrope" || type == "su")
-    r.kind = Kind::kLongRope;
   else
     fail_missing(
         "{}: rotary scaling of type \"{}\" is not built in: default, linear, dynamic, yarn, llama3 and longrope are",
