@@ -180,6 +180,195 @@ kernels::Ops& ops_or_cpu(const kernels::BackendInfo& backend) {
   }
 }
 
+// The device that is counted for.
+struct Target {
+  std::string device;  // its name in the table
+  bool here = false;   // this machine's processor
+  Rate rate;
+  bool own_gpu = false;  // one card that this build drives, and that the recipe asks for
+  uint64_t memory = 0;   // that may be used
+};
+
+// The recipe is changed to what is counted: a GPU that this build drives cuts a step in its own way; for any other
+// device the graph is that of the CPU lane.
+Target target_of(config::Recipe& r, const std::string& named, const config::Prices& prices) {
+  Target t;
+  t.device = named;
+  // Names of the table are in lower case, cards' own names are not.
+  std::transform(t.device.begin(), t.device.end(), t.device.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (t.device.empty()) t.device = priced_device(r);
+  require_device(prices, t.device);
+  t.here = t.device == "cpu";
+  t.rate = *rate_of(r, t.device, prices);
+  const config::DevicePrice& d = t.rate.price;
+  if (!t.here && !d.has_figures())
+    fail_input("{}: devices.{}: peak_tflops, bandwidth_tb_s, memory_gb and utilisation are needed to count with",
+               prices.file, t.device);
+  const kernels::BackendInfo* backend = kernels::backend_for(d.arch);
+  t.own_gpu = backend != nullptr && backend == train::backend_of(r) && r.hardware.gpus == 1;
+  if (!t.own_gpu) r.hardware.gpus = 0;
+  if (t.own_gpu && t.device != config::text_of(r.hardware.name)) r.hardware.expected_hbm_gb = std::lround(d.memory_gb);
+  t.memory = t.here ? train::host_memory() : static_cast<uint64_t>(d.memory_gb * 1e9 * 0.95);
+  return t;
+}
+
+// The plan of the file that is named, or how this build would cut a step without one.
+kernels::KernelPlan plan_of(const std::string& file, const train::Setup& s, const Target& t, kernels::Ops& ops) {
+  kernels::KernelPlan plan;
+  if (file.empty()) {
+    plan = train::default_plan(s, train::cpu_identity(num_threads()), ops,
+                               t.own_gpu ? s.pass() : train::open_passes(s, ops, t.memory).front());
+  } else {
+    plan = kernels::plan_from_json(read_file(file), file);
+    const auto differences = train::differences(plan, t.here ? train::cpu_identity(num_threads()) : plan.device, s);
+    if (!differences.empty()) fail_input("{}: the plan does not fit: {}", file, differences.front());
+    config::check_plan_env(s.recipe, plan.env);
+    // Kernels that are not here cannot be asked for their workspace: how the step is cut is what can be counted.
+    if (plan.device.kind != ops.name())
+      std::erase_if(plan.choices, [](const auto& c) { return !c.first.starts_with("step "); });
+  }
+  if (!t.here) plan.choices.erase("step weights");  // the CPU's own
+  return plan;
+}
+
+void write_program(const std::string& file, const train::Setup& s, const kernels::KernelPlan& plan, const Target& t,
+                   kernels::Ops& ops) {
+  // Which kernels there are is known where the device is.
+  if (!t.here && ops.device() == nullptr)
+    fail_missing(
+        "plan --dump: a program for {} is made of that device's kernels, and none is here: run it there, or "
+        "with --device cpu",
+        t.device);
+  write_file_atomic(file, runtime::print(train::step_program(s, plan, ops), ops));
+}
+
+struct Memory {
+  train::MemoryEstimate of;
+  int64_t arena = 0,
+          longest = 0;  // activations whatever the rows' lengths; tokens of the longest row, 0: not looked at
+  int64_t on_device = 0, training = 0, quantizing = 0;  // bytes; the last two of the host, one after the other
+  uint64_t host = 0;                                    // of the host beside the device; 0: not known
+  bool device_fits = false, host_fits = false, quantize_fits = false;
+  int64_t on_host() const { return std::max(training, quantizing); }
+  bool fits() const { return device_fits && host_fits && quantize_fits; }
+};
+
+Memory memory_of(const train::Setup& s, const kernels::KernelPlan& plan, const std::string& data, const Target& t,
+                 kernels::Ops& ops) {
+  Memory m;
+  train::MemoryEstimate& e = m.of;
+  e = train::estimate_memory(s, plan, ops);
+  if (!data.empty()) e.data = std::min(e.data, shard_bytes(data));
+  // What a run makes sure of, however short its rows are.
+  const int64_t asked = e.needs();
+  m.arena = e.program.activations;
+  m.longest = t.here && !s.recipe.data.packing && !data.empty() ? longest_row(data) : 0;
+  if (m.longest > 0) {
+    const auto tokens = std::min(s.max_tokens, round_up(s.pass_tokens(s.pass().micro_batch) / s.seq_len * m.longest));
+    e.program.activations =
+        std::min(e.program.activations,
+                 train::touched_activations(s.training_graph(), train::step_program(s, plan, ops), tokens));
+  }
+  m.on_device = t.here ? 0 : e.needs() - e.process;
+  m.training = t.here ? e.needs() + e.data : e.process + e.data + e.program.batch + e.offloaded;
+  m.device_fits = static_cast<uint64_t>(t.here ? asked : m.on_device) <= t.memory;
+  // The host beside the device is known where the device is.
+  m.host = ops.device() ? train::host_memory() : 0;
+  m.host_fits = !ops.device() || static_cast<uint64_t>(e.offloaded) <= m.host;
+  // Afterwards, when the training's memory is free again.
+  const bool host_is_known = t.here || ops.device() != nullptr;
+  const int64_t comparing = report_bytes(s, host_is_known ? device::available_host_bytes() : 0),
+                process = e.process > 0 ? e.process : train::process_bytes();
+  m.quantizing = comparing > 0 ? comparing + process : 0;
+  m.quantize_fits = !host_is_known || static_cast<uint64_t>(m.quantizing) <= train::host_memory();
+  return m;
+}
+
+Speed step_speed(const train::Setup& s, const kernels::KernelPlan& plan, const Target& t, const Work& w,
+                 int64_t offloaded) {
+  Speed speed;
+  if ((t.own_gpu || t.here) && plan.device.kind == s.backend->kind) speed = speed_of(plan);
+  if (speed.measured) return speed;
+  speed = t.here ? speed_here(s, w) : speed_there(t.rate.price, w);
+  if (offloaded > 0) speed.step_s += offload_seconds(t.rate.price, w);
+  return speed;
+}
+
+void say_memory(const Memory& m, const Target& t, const kernels::Ops& ops, OrderedJson& j) {
+  const train::MemoryEstimate& e = m.of;
+  j["fits"] = m.fits();
+  j["peak_bytes"] = {{"host", m.on_host()}, {"device", m.on_device}};
+  j["categories"] = {
+      {"weights", e.params.weights + e.params.masters},
+      {"packed", e.params.packed},
+      {"gradients", e.params.gradients},
+      {"optimizer", e.params.states},
+      {"activations", e.program.activations + e.scoring.activations},
+      {"workspace", e.program.decoded + e.program.workspace + e.program.kernels + e.program.batch + e.scoring.decoded +
+                        e.scoring.workspace + e.scoring.kernels + e.scoring.batch + e.update + e.sampler},
+      {"logits", e.program.logits + e.scoring.logits},
+      {"data", e.data},
+      {"process", e.process}};
+  if (m.quantizing > 0) j["stages"] = {{"train", m.training}, {"quantize", m.quantizing}};
+  j["lower_bound_bytes"] = e.program.lower_bound;
+  j["available_bytes"] = t.memory;
+  if (ops.device()) j["host_available_bytes"] = m.host, j["host_fits"] = m.host_fits;
+}
+
+void say_time(const Work& w, const Speed& speed, int64_t steps, const Target& t, OrderedJson& j) {
+  const auto devices = static_cast<double>(t.rate.devices);
+  const double tok_s = static_cast<double>(w.tokens) * devices / speed.step_s, watts = t.rate.watts(),
+               seconds = static_cast<double>(steps) * speed.step_s / (t.here ? 1.0 : devices);
+  const auto usd = [&](double of) { return t.rate.usd(of).value_or(0); };
+  j["steps"] = steps > 0 ? OrderedJson(steps) : OrderedJson(nullptr);
+  j["step_seconds"] = speed.step_s;
+  j["step_flops"] = w.flops;
+  j["tokens_per_second"] = tok_s;
+  j["seconds"] = steps > 0 ? OrderedJson(seconds) : OrderedJson(nullptr);
+  j["energy_kwh"] = steps > 0 && watts > 0 ? OrderedJson(watts * seconds / 3.6e6) : OrderedJson(nullptr);
+  j["cost_usd"] = steps > 0 ? OrderedJson(usd(seconds)) : OrderedJson(nullptr);
+  j["cost_per_1b_tokens_usd"] = usd(1e9 / tok_s);
+  j["measured"] = speed.measured;
+  j["speed_from"] = speed.from;
+}
+
+void say_prices(const config::Prices& prices, const config::DevicePrice& d, OrderedJson& j) {
+  j["prices"] = {{"file", prices.file},
+                 {"date", prices.date},
+                 {"usd_per_hour", d.usd_per_hour},
+                 {"source", d.price_source},
+                 {"usd_per_kwh", prices.usd_per_kwh},
+                 {"watts", d.watts}};
+}
+
+// What would make it fit, where it does not.
+void say_changes(const train::Setup& s, const Memory& m, const Target& t, kernels::Ops& ops, OrderedJson& j) {
+  if (m.fits()) return;
+  OrderedJson& out = j["changes_that_fit"] = OrderedJson::array();
+  if (!m.device_fits)
+    for (const auto& x : train::changes_that_fit(s, ops, t.memory))
+      out.push_back({{"change", x.text}, {"bytes", x.bytes}});
+  if (!m.quantize_fits) out.push_back({{"change", kQuantizeLater}, {"bytes", m.training}});
+}
+
+// Memory for time, and what each costs.
+void say_options(const train::Setup& s, const Memory& m, const Target& t, const Work& w, kernels::Ops& ops,
+                 OrderedJson& j) {
+  const train::Pass pass = s.pass();
+  j["recompute_options"] = OrderedJson::array();
+  for (const auto& x : recompute_savings(s, pass, ops, w))
+    j["recompute_options"].push_back({{"name", x.name}, {"activations", x.activations}, {"more_work", x.more_flops}});
+  // The host's own memory has nowhere to be offloaded to.
+  j["offload"] = runtime::offload_name(pass.offload);
+  j["offload_options"] = OrderedJson::array();
+  const config::DevicePrice& d = t.rate.price;
+  if (!t.here)
+    j["offload_options"].push_back(
+        {{"name", runtime::offload_name(runtime::Offload::kOptimizer)},
+         {"device_bytes_saved", m.of.params.offloaded(runtime::Offload::kOptimizer)},
+         {"more_seconds", d.host_link_gb_s > 0 ? OrderedJson(offload_seconds(d, w)) : OrderedJson(nullptr)}});
+}
+
 }  // namespace
 
 void require_device(const config::Prices& prices, const std::string& device) {
@@ -192,157 +381,39 @@ void require_device(const config::Prices& prices, const std::string& device) {
 
 OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   const config::Prices prices = price_table(o.prices);
-  std::string device = o.device;
-  // Names of the table are in lower case, cards' own names are not.
-  std::transform(device.begin(), device.end(), device.begin(), [](unsigned char c) { return std::tolower(c); });
-  if (device.empty()) device = priced_device(r);
-  require_device(prices, device);
-  const bool here = device == "cpu";
-  const Rate rate = *rate_of(r, device, prices);
-  const config::DevicePrice& d = rate.price;
-  const int64_t devices = rate.devices;
-  if (!here && !d.has_figures())
-    fail_input("{}: devices.{}: peak_tflops, bandwidth_tb_s, memory_gb and utilisation are needed to count with",
-               prices.file, device);
-  // A GPU that this build drives cuts a step in its own way; for any other device the graph is that of the CPU lane.
-  const kernels::BackendInfo* backend = kernels::backend_for(d.arch);
-  const bool own_gpu = backend != nullptr && backend == train::backend_of(r) && r.hardware.gpus == 1;
-  if (!own_gpu) r.hardware.gpus = 0;
-  if (own_gpu && device != config::text_of(r.hardware.name)) r.hardware.expected_hbm_gb = std::lround(d.memory_gb);
-
+  const Target t = target_of(r, o.device, prices);
   r = as_planned(r);
   const std::string model = resolve_model(r, o.fetch, Parts::kNoWeights);
-  const TokenizerBundle text = text_side_of(r, model, o.fetch);
+  const TokenizerBundle text = text_side_of(r, model, o.fetch);  // held to the end: process_bytes() counts it
   auto setup = train::make_setup(r, model, vocabulary_of(text), nullptr, train::Reads::kConfig);
   kernels::Ops& ops = ops_or_cpu(*setup->backend);
-  const uint64_t memory = here ? train::host_memory() : static_cast<uint64_t>(d.memory_gb * 1e9 * 0.95);
-  kernels::KernelPlan plan;
-  if (!o.plan.empty()) {
-    plan = kernels::plan_from_json(read_file(o.plan), o.plan);
-    const auto differences = train::differences(plan, here ? train::cpu_identity(num_threads()) : plan.device, *setup);
-    if (!differences.empty()) fail_input("{}: the plan does not fit: {}", o.plan, differences.front());
-    config::check_plan_env(r, plan.env);
-    // Kernels that are not here cannot be asked for their workspace: how the step is cut is what can be counted.
-    if (plan.device.kind != ops.name())
-      std::erase_if(plan.choices, [](const auto& c) { return !c.first.starts_with("step "); });
-  } else {
-    plan = train::default_plan(*setup, train::cpu_identity(num_threads()), ops,
-                               own_gpu ? setup->pass() : train::open_passes(*setup, ops, memory).front());
-  }
-  if (!here) plan.choices.erase("step weights");  // the CPU's own
+  const kernels::KernelPlan plan = plan_of(o.plan, *setup, t, ops);
   setup = train::make_setup(r, model, vocabulary_of(text), &plan, train::Reads::kConfig);
   const train::Pass pass = setup->pass();
-  if (!o.dump.empty()) {
-    // Which kernels there are is known where the device is.
-    if (!here && ops.device() == nullptr)
-      fail_missing(
-          "plan --dump: a program for {} is made of that device's kernels, and none is here: run it there, or "
-          "with --device cpu",
-          device);
-    write_file_atomic(o.dump, runtime::print(train::step_program(*setup, plan, ops), ops));
-  }
-  auto e = train::estimate_memory(*setup, plan, ops);
-  if (!o.data.empty()) e.data = std::min(e.data, shard_bytes(o.data));
-  // What a run makes sure of, however short its rows are.
-  const int64_t asked = e.needs(), arena = e.program.activations;
-  const int64_t longest = here && !r.data.packing && !o.data.empty() ? longest_row(o.data) : 0;
-  if (longest > 0) {
-    const auto tokens =
-        std::min(setup->max_tokens, round_up(setup->pass_tokens(pass.micro_batch) / setup->seq_len * longest));
-    e.program.activations =
-        std::min(e.program.activations,
-                 train::touched_activations(setup->training_graph(), train::step_program(*setup, plan, ops), tokens));
-  }
-  const int64_t on_device = here ? 0 : e.needs() - e.process,
-                training = here ? e.needs() + e.data : e.process + e.data + e.program.batch + e.offloaded;
-  const bool device_fits = static_cast<uint64_t>(here ? asked : on_device) <= memory;
-  // The host beside the device is known where the device is.
-  const uint64_t host = ops.device() ? train::host_memory() : 0;
-  // Afterwards, when the training's memory is free again.
-  const bool host_is_known = here || ops.device() != nullptr;
-  const int64_t comparing = report_bytes(*setup, host_is_known ? device::available_host_bytes() : 0),
-                process = e.process > 0 ? e.process : train::process_bytes(),
-                quantizing = comparing > 0 ? comparing + process : 0, on_host = std::max(training, quantizing);
-  const bool quantize_fits = !host_is_known || static_cast<uint64_t>(quantizing) <= train::host_memory();
-  const bool host_fits = !ops.device() || static_cast<uint64_t>(e.offloaded) <= host,
-             fits = device_fits && host_fits && quantize_fits;
+  if (!o.dump.empty()) write_program(o.dump, *setup, plan, t, ops);
+  const Memory memory = memory_of(*setup, plan, o.data, t, ops);
   const Work w = work_of(*setup, pass, ops);
-  Speed speed;
-  if ((own_gpu || here) && plan.device.kind == setup->backend->kind) speed = speed_of(plan);
-  if (!speed.measured) {
-    speed = here ? speed_here(*setup, w) : speed_there(d, w);
-    if (e.offloaded > 0) speed.step_s += offload_seconds(d, w);
-  }
-  const double tok_s = static_cast<double>(w.tokens) * static_cast<double>(devices) / speed.step_s;
-  const int64_t steps = steps_of(*setup, o.data);
-  const double watts = rate.watts();
-  auto usd = [&](double seconds) { return rate.usd(seconds).value_or(0); };
-  const auto changes = device_fits ? std::vector<train::Change>{} : train::changes_that_fit(*setup, ops, memory);
+  const Speed speed = step_speed(*setup, plan, t, w, memory.of.offloaded);
 
-  OrderedJson j;
-  j["device"] = device;
-  j["title"] = d.title;
-  j["fits"] = fits;
-  j["peak_bytes"] = {{"host", on_host}, {"device", on_device}};
-  j["categories"] = {
-      {"weights", e.params.weights + e.params.masters},
-      {"packed", e.params.packed},
-      {"gradients", e.params.gradients},
-      {"optimizer", e.params.states},
-      {"activations", e.program.activations + e.scoring.activations},
-      {"workspace", e.program.decoded + e.program.workspace + e.program.kernels + e.program.batch + e.scoring.decoded +
-                        e.scoring.workspace + e.scoring.kernels + e.scoring.batch + e.update + e.sampler},
-      {"logits", e.program.logits + e.scoring.logits},
-      {"data", e.data},
-      {"process", e.process}};
-  if (quantizing > 0) j["stages"] = {{"train", training}, {"quantize", quantizing}};
-  j["lower_bound_bytes"] = e.program.lower_bound;
-  j["available_bytes"] = memory;
-  if (ops.device()) j["host_available_bytes"] = host, j["host_fits"] = host_fits;
+  OrderedJson j{{"device", t.device}, {"title", t.rate.price.title}};
+  say_memory(memory, t, ops, j);
   j["micro_batch"] = pass.micro_batch;
   if (setup->share_prompts || !setup->unshared.empty())
     j["prompts"] = {{"shared", setup->share_prompts},
                     {"because", setup->share_prompts ? OrderedJson(nullptr) : OrderedJson(setup->unshared)}};
   j["recompute"] = graph::recompute_name(pass.recompute);
-  j["steps"] = steps > 0 ? OrderedJson(steps) : OrderedJson(nullptr);
-  j["step_seconds"] = speed.step_s;
-  j["step_flops"] = w.flops;
-  j["tokens_per_second"] = tok_s;
-  const double seconds = static_cast<double>(steps) * speed.step_s / (here ? 1.0 : static_cast<double>(devices));
-  j["seconds"] = steps > 0 ? OrderedJson(seconds) : OrderedJson(nullptr);
-  j["energy_kwh"] = steps > 0 && watts > 0 ? OrderedJson(watts * seconds / 3.6e6) : OrderedJson(nullptr);
-  j["cost_usd"] = steps > 0 ? OrderedJson(usd(seconds)) : OrderedJson(nullptr);
-  j["cost_per_1b_tokens_usd"] = usd(1e9 / tok_s);
-  j["measured"] = speed.measured;
-  j["speed_from"] = speed.from;
-  j["kernels_workspace_counted"] = here || ops.device() != nullptr;
-  j["prices"] = {{"file", prices.file},
-                 {"date", prices.date},
-                 {"usd_per_hour", d.usd_per_hour},
-                 {"source", d.price_source},
-                 {"usd_per_kwh", prices.usd_per_kwh},
-                 {"watts", d.watts}};
-  if (!fits) {
-    j["changes_that_fit"] = OrderedJson::array();
-    for (const auto& x : changes) j["changes_that_fit"].push_back({{"change", x.text}, {"bytes", x.bytes}});
-    if (!quantize_fits) j["changes_that_fit"].push_back({{"change", kQuantizeLater}, {"bytes", training}});
-  }
-  j["activations_bytes"] = arena;
-  if (here && !r.data.packing) j["longest_row"] = longest > 0 ? OrderedJson(longest) : OrderedJson(nullptr);
+  say_time(w, speed, steps_of(*setup, o.data), t, j);
+  j["kernels_workspace_counted"] = t.here || ops.device() != nullptr;
+  say_prices(prices, t.rate.price, j);
+  say_changes(*setup, memory, t, ops, j);
+  j["activations_bytes"] = memory.arena;
+  if (t.here && !r.data.packing)
+    j["longest_row"] = memory.longest > 0 ? OrderedJson(memory.longest) : OrderedJson(nullptr);
   j["rows_per_step"] = setup->rows_per_step;
   j["seq_len"] = setup->seq_len;
-  if (OrderedJson adapters = adapters_of(*setup, d.arch, plan); !adapters.empty()) j["adapters"] = std::move(adapters);
-  j["recompute_options"] = OrderedJson::array();
-  for (const auto& x : recompute_savings(*setup, pass, ops, w))
-    j["recompute_options"].push_back({{"name", x.name}, {"activations", x.activations}, {"more_work", x.more_flops}});
-  // The host's own memory has nowhere to be offloaded to.
-  j["offload"] = runtime::offload_name(pass.offload);
-  j["offload_options"] = OrderedJson::array();
-  if (!here)
-    j["offload_options"].push_back(
-        {{"name", runtime::offload_name(runtime::Offload::kOptimizer)},
-         {"device_bytes_saved", e.params.offloaded(runtime::Offload::kOptimizer)},
-         {"more_seconds", d.host_link_gb_s > 0 ? OrderedJson(offload_seconds(d, w)) : OrderedJson(nullptr)}});
+  if (OrderedJson adapters = adapters_of(*setup, t.rate.price.arch, plan); !adapters.empty())
+    j["adapters"] = std::move(adapters);
+  say_options(*setup, memory, t, w, ops, j);
   return j;
 }
 
