@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "net/transport.h"
+#include "net/unreachable.h"
 #include "net/url.h"
 
 namespace mxt::net {
@@ -181,8 +182,7 @@ HttpResponse HttpClient::send(const HttpRequest& r) {
       }
       if (certificate)
         fail_missing("{}: its certificate is not trusted ({}): nothing was sent; {}", url.origin(), e.why, e.remedy);
-      fail_missing("{}: cannot be reached ({}): check the network, or work offline from what is cached", url.origin(),
-                   e.why);
+      throw Unreachable(fmt::format("{}: cannot be reached ({}): check the network", url.origin(), e.why));
     }
     if (is_transient(t.status) && repeatable) {
       s_->wait(s_->delay(attempt++, t.headers));
@@ -199,6 +199,7 @@ HttpResponse HttpClient::send(const HttpRequest& r) {
       url.user = first->user;  // what a server writes there is not ours; sent where `with_secrets`
       continue;
     }
+    t.headers.insert(t.headers.end(), e.trailers.begin(), e.trailers.end());
     return {t.status, std::move(t.headers), std::move(t.body), url.text()};
   }
 }

@@ -47,7 +47,7 @@ struct HttpRequest {
 
 struct HttpResponse {
   int status = 0;
-  Headers headers;
+  Headers headers;  // then the trailers, those that say what the head did not
   std::string body;
   std::string url;  // of the answer, after redirects
 
@@ -74,7 +74,7 @@ class HttpClient {
   explicit HttpClient(HttpOptions options = {});
   ~HttpClient();
   HttpClient(const HttpClient&) = delete;
-  // Every status is a return value. Errors: kMissing where the server cannot be reached (name, connection, TLS, time),
+  // Every status is a return value. Errors: kMissing where the server cannot be reached (Unreachable) or trusted,
   // kBadInput for a URL that is none, a body or headers over the limit, a redirect that goes nowhere or round in
   // circles.
   HttpResponse send(const HttpRequest& request);

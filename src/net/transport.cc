@@ -345,6 +345,7 @@ struct Transport::State {
     } while (parser->get().result_int() / 100 == 1);
     Headers headers;
     for (const auto& f : parser->get()) headers.emplace_back(std::string(f.name_string()), std::string(f.value()));
+    const Headers head_fields = headers;
     if (!sink.headers(static_cast<int>(parser->get().result_int()), std::move(headers))) return {End::kStopped, ""};
     std::vector<char> piece(kPiece);
     while (!parser->is_done()) {
@@ -358,7 +359,11 @@ struct Transport::State {
       if (got > 0 && !sink.body({piece.data(), got})) return {End::kStopped, ""};
     }
     *keep = whole && parser->keep_alive();
-    return {};
+    Exchange done;
+    for (const auto& f : parser->get())
+      if (!find_header(head_fields, std::string_view(f.name_string().data(), f.name_string().size())))
+        done.trailers.emplace_back(std::string(f.name_string()), std::string(f.value()));
+    return done;
   }
 };
 

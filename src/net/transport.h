@@ -27,6 +27,7 @@ struct Exchange {
   End end = End::kDone;
   std::string why;
   std::string remedy = {};  // of kCertificate
+  Headers trailers = {};    // fields that came after the body, but for those that the head has
 };
 
 // What an answer is handed to, in this order; false ends the exchange. `headers` once for the answer that is no 1xx.

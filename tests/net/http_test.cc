@@ -129,6 +129,21 @@ TEST(Http, RetriesWhatPassesAndOnlyThat) {
   EXPECT_EQ(calls, 2);
 }
 
+TEST(Http, TrailersFollowTheHeadAndChangeNothingOfIt) {
+  TestServer s([](const ServerRequest&) {
+    return ServerResponse{.headers = {{"Transfer-Encoding", "chunked"}, {"X-Head", "head"}},
+                          .body = "5\r\nwhole\r\n0\r\nX-Late: late\r\nX-Head: other\r\n\r\n"};
+  });
+  HttpClient c = quick();
+  for (int i = 0; i < 2; ++i) {  // over one connection
+    const HttpResponse r = c.send({.url = s.url("/")});
+    EXPECT_EQ(r.body, "whole");
+    ASSERT_NE(r.header("x-late"), nullptr);
+    EXPECT_EQ(*r.header("x-late"), "late");
+    EXPECT_EQ(*r.header("X-Head"), "head");
+  }
+}
+
 TEST(Http, LimitsHold) {
   TestServer s([](const ServerRequest& r) {
     ServerResponse a;

@@ -177,6 +177,31 @@ TEST_F(HubTest, OfflineUsesTheCacheAndAsksNobody) {
   EXPECT_EQ(fake.hub().seen().size(), asked);
 }
 
+TEST_F(HubTest, AGoneNetworkPointsToTheCacheWhereItHoldsWhatIsAskedFor) {
+  const std::string alive = settings.endpoint;
+  const auto gone = [&](const std::string& revision, const std::string& path) -> std::string {
+    settings.endpoint = "http://127.0.0.1:1";
+    std::string what;
+    try {
+      path.empty() ? snapshot() : Hub(settings).download_file("org/model", RepoType::kModel, revision, path);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Exit::kMissing);
+      what = e.what();
+    }
+    settings.endpoint = alive;
+    EXPECT_NE(what.find("cannot be reached"), std::string::npos) << what;
+    return what;
+  };
+  const std::string remedy = "HF_HUB_OFFLINE=1";
+  EXPECT_EQ(gone("main", "").find(remedy), std::string::npos);
+  EXPECT_EQ(gone("main", "config.json").find(remedy), std::string::npos);
+  snapshot();
+  EXPECT_NE(gone("main", "").find(remedy), std::string::npos);
+  EXPECT_NE(gone("main", "config.json").find(remedy), std::string::npos);
+  EXPECT_EQ(gone("main", "other.json").find(remedy), std::string::npos);
+  EXPECT_EQ(gone("other", "config.json").find(remedy), std::string::npos);
+}
+
 TEST_F(HubTest, HostileAnswersAreRefused) {
   const auto with = [&](const std::string& header, const std::string& value, const std::string& part) {
     fs::remove_all(cache);

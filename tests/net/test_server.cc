@@ -115,7 +115,7 @@ void TestServer::serve(int fd) {
     bool has_length = false;
     for (const auto& [k, v] : a.headers) {
       out += k + ": " + v + "\r\n";
-      has_length = has_length || k == "Content-Length";
+      has_length = has_length || k == "Content-Length" || k == "Transfer-Encoding";
     }
     if (!has_length) out += "Content-Length: " + std::to_string(a.body.size()) + "\r\n";
     out += "\r\n";

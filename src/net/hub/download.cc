@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "net/file.h"
 #include "net/hub/internal.h"
+#include "net/unreachable.h"
 
 namespace mxt::net {
 namespace {
@@ -71,6 +72,22 @@ struct Hub::State {
   }
 };
 
+namespace {
+
+// Where the network is gone, what an earlier download left may do.
+template <typename Ask>
+std::string asked(const Ask& ask, const HubSettings& settings, const std::function<bool()>& is_cached) {
+  try {
+    return ask();
+  } catch (const Unreachable& e) {
+    if (!is_cached()) throw;
+    throw Unreachable(
+        fmt::format("{}, or set HF_HUB_OFFLINE=1 to work from what the cache {} holds", e.what(), settings.cache_dir));
+  }
+}
+
+}  // namespace
+
 Hub::Hub(HubSettings settings) : s_(std::make_unique<State>()) { s_->settings = std::move(settings); }
 Hub::~Hub() = default;
 
@@ -92,13 +109,16 @@ std::string Hub::download_file(const std::string& repo, RepoType type, const std
   check_revision(revision);
   check_path(path, repo);
   const RepoCache cache(s_->settings.cache_dir, name);
-  if (s_->settings.offline || is_commit(revision)) {
+  const auto cached = [&] {
     const std::string commit = cache.find_commit(revision);
-    const std::string have = commit.empty() ? "" : cache.find_file(commit, path);
-    if (!have.empty()) return have;
+    return commit.empty() ? std::string() : cache.find_file(commit, path);
+  };
+  if (s_->settings.offline || is_commit(revision)) {
+    if (std::string have = cached(); !have.empty()) return have;
     if (s_->settings.offline) s_->not_cached(fmt::format("{} of {}", path, repo), name);
   }
-  return s_->online(repo).fetch(cache, name, revision, "", path);
+  return asked([&] { return s_->online(repo).fetch(cache, name, revision, "", path); }, s_->settings,
+               [&] { return !cached().empty(); });
 }
 
 std::string Hub::download_snapshot(const std::string& repo, RepoType type, const std::string& revision,
@@ -106,14 +126,20 @@ std::string Hub::download_snapshot(const std::string& repo, RepoType type, const
   const RepoName name = repo_name(repo, type);
   check_revision(revision);
   const RepoCache cache(s_->settings.cache_dir, name);
-  if (s_->settings.offline) {
+  const auto cached = [&] {
     const std::string commit = cache.find_commit(revision);
     std::error_code ec;
-    if (commit.empty() || !fs::is_directory(cache.snapshot(commit), ec)) s_->not_cached(repo, name);
-    return cache.snapshot(commit);
+    return !commit.empty() && fs::is_directory(cache.snapshot(commit), ec) ? cache.snapshot(commit) : "";
+  };
+  if (s_->settings.offline) {
+    const std::string have = cached();
+    if (have.empty()) s_->not_cached(repo, name);
+    return have;
   }
   HubClient& client = s_->online(repo);
-  const std::string commit = is_commit(revision) ? revision : client.info(name, revision).commit;
+  const std::string commit = is_commit(revision) ? revision
+                                                 : asked([&] { return client.info(name, revision).commit; },
+                                                         s_->settings, [&] { return !cached().empty(); });
   std::vector<std::string> wanted;
   for (const HubFile& f : client.tree(name, commit))
     if (matches(f.path, allow, ignore)) wanted.push_back(f.path);
