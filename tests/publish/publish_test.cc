@@ -24,6 +24,8 @@ class FakeKubo {
   std::string cid;  // that it says of what it is sent
   bool pinned = false;
   std::string pins;  // what it then says
+  // What goes wrong after it has said 200: in its trailer, or as a line.
+  std::string trailer, line;
   int status = 200;
 
  private:
@@ -39,14 +41,17 @@ class FakeKubo {
               R"({"Root":{"Cid":{"/":")" + cid +
                   R"("},"PinErrorMsg":""}})"
                   "\n"};
+    const std::string lines = R"({"Name":"run/README.md","Hash":"bafkx","Size":"1"})"
+                              "\n"
+                              R"({"Name":"run","Hash":")" +
+                              cid +
+                              R"(","Size":"9"})"
+                              "\n" +
+                              line;
+    if (trailer.empty()) return {200, {}, lines};
     return {200,
-            {},
-            R"({"Name":"run/README.md","Hash":"bafkx","Size":"1"})"
-            "\n"
-            R"({"Name":"run","Hash":")" +
-                cid +
-                R"(","Size":"9"})"
-                "\n"};
+            {{"Transfer-Encoding", "chunked"}, {"Trailer", "X-Stream-Error"}},
+            fmt::format("{:x}\r\n{}\r\n0\r\nX-Stream-Error: {}\r\n\r\n", lines.size(), lines, trailer)};
   }
   net::TestServer server_;
 };
@@ -203,6 +208,25 @@ TEST(Kubo, AnotherCidIsAnErrorAndTheStepIsNotDone) {
   kubo.cid = cid_of_run(run, "kubo-v1");
   publish(run, surroundings(), {}, false);
   EXPECT_EQ(read_json_file(f.path() + "/publish.json")["steps"]["ipfs"]["done"], true);
+}
+
+TEST(Kubo, WhatGoesWrongAfterItHasSaidTwoHundredIsAnError) {
+  FakeKubo kubo;
+  const FinishedRun f("publish: {lighthouse: {}, ipfs: {api_url: \"" + kubo.url() + "\"}}\n");
+  const auto run = open_run(f.path());
+  kubo.cid = cid_of_run(run, "kubo-v1");
+  const auto s = surroundings({{"LIGHTHOUSE_API_KEY", "k"}, {"LIGHTHOUSE_ENDPOINT", kubo.url()}});
+  const auto doing = [&](const char* step) { return [&run, &s, step] { publish(run, s, {step}, false); }; };
+  for (const char* step : {"ipfs", "lighthouse"}) {
+    kubo.trailer = "pin: context deadline exceeded";
+    EXPECT_EQ(code_of(doing(step), "context deadline exceeded"), Exit::kBadInput) << step;
+    kubo.trailer = "";
+    kubo.line = R"({"Message":"no space left","Code":0,"Type":"error"})";
+    EXPECT_EQ(code_of(doing(step), "no space left"), Exit::kBadInput) << step;
+    EXPECT_EQ(read_json_file(f.path() + "/publish.json")["steps"][step]["done"], false) << step;
+    kubo.line = "";
+    EXPECT_EQ(code_of(doing(step), ""), Exit::kOk) << step;
+  }
 }
 
 TEST(Kubo, ACarIsImportedAndLeftNowhere) {

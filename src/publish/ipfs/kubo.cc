@@ -90,8 +90,7 @@ class KuboStep : public Step {
     q.parts = std::move(form.parts);
     net::HttpResponse r = kubo.send(q);
     if (r.status != 200) kubo.refuse(r, url);
-    if (const std::string* e = r.header("X-Stream-Error"); e && !e->empty())
-      fail_input("Kubo at {}: stopped: {}", base_, printable(e->substr(0, 300)));
+    require_whole(r, "Kubo at " + base_);
     return r;
   }
 

@@ -46,6 +46,7 @@ class LighthouseStep : public Step {
     if (r.status == 401 || r.status == 403)
       fail_input("Lighthouse at {}: refuses the key in {} ({})", base_, key_env_, r.status);
     if (r.status != 200) lighthouse.refuse(r, q.url);
+    require_whole(r, "Lighthouse at " + base_);
     std::string got;
     for (const std::string_view line : split(r.body, '\n'))  // one object; a node behind it may send one a file
       if (const Json j = Json::parse(line, nullptr, false); j.is_object() && j.contains("Hash") &&

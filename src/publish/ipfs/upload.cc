@@ -1,8 +1,12 @@
 #include "publish/ipfs/upload.h"
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "base/files.h"
 #include "base/hash.h"
+#include "base/json.h"
+#include "base/text.h"
 #include "net/url.h"
 
 namespace mxt::publish {
@@ -62,6 +66,17 @@ FormBody file_form(const std::string& file, uint64_t bytes) {
   add_part(form, boundary, "run.car", "application/vnd.ipld.car", &e, bytes);
   end(form, boundary);
   return form;
+}
+
+void require_whole(const net::HttpResponse& answer, const std::string& service) {
+  const auto stopped = [&](const std::string& why) {
+    fail_input("{}: stopped before it had taken everything: {}", service, printable(why.substr(0, 300)));
+  };
+  if (const std::string* e = answer.header("X-Stream-Error"); e && !e->empty()) stopped(*e);
+  for (const std::string_view line : split(answer.body, '\n'))
+    if (const Json j = Json::parse(line, nullptr, false);
+        j.is_object() && j.value("Type", Json()) == Json("error") && j.contains("Message") && j["Message"].is_string())
+      stopped(j["Message"].get<std::string>());
 }
 
 }  // namespace mxt::publish

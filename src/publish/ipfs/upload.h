@@ -20,4 +20,8 @@ FormBody folder_form(const std::vector<TreeEntry>& entries, const std::string& r
 // One file of `bytes`.
 FormBody file_form(const std::string& file, uint64_t bytes);
 
+// An answer of lines that began with 200 and failed afterwards says so in its trailer X-Stream-Error, or in a line of
+// its own: kBadInput with what `service` says.
+void require_whole(const net::HttpResponse& answer, const std::string& service);
+
 }  // namespace mxt::publish
