@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "publish/evm/agent.h"
 #include "publish/evm/anchor.h"
+#include "publish/evm/domain.h"
 #include "publish/evm/name.h"
 #include "publish/evm/token.h"
 #include "publish/evm/validation.h"
@@ -62,6 +63,9 @@ std::vector<std::unique_ptr<Step>> steps_of(const Run& run, const Surroundings& 
   const bool chain = p.evm && p.evm->name_wrapper;  // by one's own key, instead of BANKON's service
   add(p.bankon && !p.bankon->subname.empty(),
       [&] { return chain ? name_step(*p.evm, *p.bankon, around) : bankon_step(*p.bankon, run, around); });
+  // Last: it waits for somebody to put a file on a server, and nothing else shall wait with it.
+  add(p.evm && p.evm->identity_registry && !around.variable(kDomainVariable).empty(),
+      [&] { return domain_step(*p.evm, run, around); });
   return steps;
 }
 

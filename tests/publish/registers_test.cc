@@ -12,6 +12,7 @@
 #include "evm/keccak.h"
 #include "net/test_server.h"
 #include "publish/evm/agent.h"
+#include "publish/evm/domain.h"
 #include "publish/evm/name.h"
 #include "publish/support.h"
 
@@ -149,6 +150,87 @@ TEST(Agent, IsRegisteredOnceWithTheManifestsDigest) {
   EXPECT_TRUE(publish(open_run(other.path()), s, {}, false)[0].result.contains("tx"));
   const FinishedRun stranger(a.section(", agent_id: 7"));
   EXPECT_EQ(code_of([&] { publish(open_run(stranger.path()), s, {}, false); }, "not authorized"), Exit::kBadInput);
+}
+
+// What an agent's domain serves at the well-known address.
+struct Domain {
+  int status = 404;
+  std::string body;
+  std::vector<std::pair<std::string, std::string>> headers;
+  net::TestServer server{[this](const net::ServerRequest& r) {
+    return r.method == "GET" && r.target == "/.well-known/agent-registration.json"
+               ? net::ServerResponse{status, headers, body}
+               : net::ServerResponse{404, {}, ""};
+  }};
+};
+
+TEST(AgentDomain, IsProvenOnlyByWhatItServes) {
+  AgentChain a;
+  if (!a.chain) GTEST_SKIP() << "anvil is not installed here (./dev contracts)";
+  Domain domain;
+  const FinishedRun f(a.section());
+  const auto s = around({{"MINDXTRAIN_EVM_KEY", kKey}, {"MINDXTRAIN_AGENT_URL", domain.server.url()}});
+  const auto doing = [&] { return publish(open_run(f.path()), s, {}, false); };
+  const auto planned = publish(open_run(f.path()), s, {}, true);
+  EXPECT_EQ(planned.at(1).name, "erc8004_domain");
+  EXPECT_EQ(planned[1].result["reads"], "GET " + domain.server.url() + "/.well-known/agent-registration.json");
+  EXPECT_FALSE(fs::exists(f.path() + "/agent-registration.json"));
+  // Not there yet: the file is, and where it goes is said. The agent is registered once.
+  EXPECT_EQ(code_of(doing, "is not there (404): serve " + f.path() + "/agent-registration.json"), Exit::kMissing);
+  const std::string file = read_file(f.path() + "/agent-registration.json");
+  EXPECT_EQ(publish(open_run(f.path()), s, {}, true).at(1).result["file"], file);
+  const std::string registry = "eip155:31337:" + evm::text_of(a.registry);
+  const Json j = Json::parse(file);
+  EXPECT_EQ(j["registrations"], Json::array({{{"agentId", 1}, {"agentRegistry", registry}}}));
+  EXPECT_EQ(j["type"], "https://eips.ethereum.org/EIPS/eip-8004#registration-v1");
+  EXPECT_EQ(j["services"][0]["endpoint"], domain.server.url() + "/");
+
+  const auto serving = [&](int status, const std::string& body) {
+    domain.status = status;
+    domain.body = body;
+    return doing;
+  };
+  const auto names = [](const std::string& id, const std::string& where) {
+    return R"({"registrations":[{"agentId":)" + id + R"(,"agentRegistry":")" + where + "\"}]}";
+  };
+  EXPECT_EQ(code_of(serving(200, names("2", registry)), "names agent 2 of " + registry), Exit::kVerifyFailed);
+  EXPECT_EQ(code_of(serving(200, names("1", "eip155:8453:" + evm::text_of(a.registry))), "eip155:8453"),
+            Exit::kVerifyFailed);
+  EXPECT_EQ(code_of(serving(200, R"({"registrations":{"agentId":1}})"), "names no agent"), Exit::kVerifyFailed);
+  EXPECT_EQ(code_of(serving(200, "{}"), "names no agent"), Exit::kVerifyFailed);
+  EXPECT_EQ(code_of(serving(200, "<html>"), "no registration file"), Exit::kMissing);
+  EXPECT_EQ(code_of(serving(503, ""), "answers with 503"), Exit::kBadInput);
+  EXPECT_EQ(code_of(serving(200, std::string(2 << 20, ' ')), "larger than"), Exit::kBadInput);
+  domain.headers = {{"Location", "http://localhost:1/"}};
+  EXPECT_EQ(code_of(serving(302, ""), "another host"), Exit::kMissing);
+  domain.headers.clear();
+  EXPECT_EQ(read_json_file(f.path() + "/publish.json")["steps"]["erc8004_domain"]["done"], false);
+
+  std::string lower = registry;
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  for (const std::string& body :
+       {file, names("\"1\"", lower),
+        R"({"registrations":["x",{"agentId":9,"agentRegistry":"eip155:1:0x00"},)" + names("1", registry).substr(18)}) {
+    const auto done = serving(200, body)();
+    EXPECT_EQ(done.at(0).state, StepOutcome::State::kKept);
+    EXPECT_EQ(done.at(1).result["agent_id"], "1") << body;
+    Json state = read_json_file(f.path() + "/publish.json");
+    EXPECT_EQ(state["steps"]["erc8004_domain"]["done"], true);
+    state["steps"].erase("erc8004_domain");
+    f.put("publish.json", state.dump());
+  }
+  EXPECT_EQ(a.chain->rpc().nonce(evm::Anvil::account(1).address()), 1u);
+}
+
+TEST(AgentDomain, IsAnHttpsAddressWithoutAPath) {
+  const auto root = [](const std::string& text) { return domain_root(around({{"MINDXTRAIN_AGENT_URL", text}})); };
+  EXPECT_FALSE(root(""));
+  EXPECT_EQ(root("agent.example")->text(), "https://agent.example/");
+  EXPECT_EQ(root("https://Agent.example:8443/")->text(), "https://agent.example:8443/");
+  EXPECT_EQ(root("http://localhost:80")->text(), "http://localhost/");
+  for (const char* bad : {"http://agent.example", "http://127.agent.example", "https://agent.example/path",
+                          "https://me:s3cret@agent.example", "ftp://agent.example", "agent example"})
+    EXPECT_EQ(code_of([&] { root(bad); }, "MINDXTRAIN_AGENT_URL"), Exit::kBadInput) << bad;
 }
 
 std::string manifest_sha256(const FinishedRun& f) { return sha256_hex(read_file(f.path() + "/manifest.json")); }

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "evm/abi.h"
 #include "publish/evm/chain.h"
+#include "publish/evm/domain.h"
 
 namespace mxt::publish {
 namespace {
@@ -35,7 +36,7 @@ class AgentStep final : public Step {
   OrderedJson preview(const StepContext& c) const override {
     OrderedJson j = {{"chain_id", settings_.chain_id}, {"to", evm::text_of(registry_)}};
     j["data"] = evm::hex(settings_.agent_id ? metadata_call(evm::U256(*settings_.agent_id)) : register_call(c));
-    if (!settings_.agent_id) j["registration"] = registration_file(run_, hub_url(c)).dump();
+    if (!settings_.agent_id) j["registration"] = registration_file(c).dump();
     return j;
   }
 
@@ -64,13 +65,9 @@ class AgentStep final : public Step {
 
  private:
   std::string digest() const { return *evm::from_hex("0x" + manifest_sha256(run_)); }
-  static std::string hub_url(const StepContext& c) {
-    const Json r = c.result_of("hf");
-    return r.is_object() && r.contains("url") && r["url"].is_string() ? r["url"].get<std::string>() : "";
-  }
   // On the chain itself, so that it needs no other place.
   std::string agent_uri(const StepContext& c) const {
-    return "data:application/json;base64," + to_base64(registration_file(run_, hub_url(c)).dump());
+    return "data:application/json;base64," + to_base64(registration_file(c).dump());
   }
   std::string register_call(const StepContext& c) const {
     return evm::abi_call(kRegister,
@@ -116,18 +113,28 @@ class AgentStep final : public Step {
 
 }  // namespace
 
-OrderedJson registration_file(const Run& run, const std::string& hub_url) {
+OrderedJson registration_file(const StepContext& c) {
   OrderedJson services = OrderedJson::array();
-  if (!hub_url.empty()) services.push_back({{"name", "web"}, {"endpoint", hub_url}});
-  const auto& publish = run.recipe.publish;
+  if (const auto domain = domain_root(c.around)) services.push_back({{"name", "web"}, {"endpoint", domain->text()}});
+  if (const Json r = c.result_of("hf"); r.is_object() && r.contains("url") && r["url"].is_string())
+    services.push_back({{"name", "web"}, {"endpoint", r["url"]}});
+  const auto& publish = c.run.recipe.publish;
   const bool paid = publish && publish->billing && publish->billing->x402.pay_to;
   return {{"type", "https://eips.ethereum.org/EIPS/eip-8004#registration-v1"},
-          {"name", run.recipe.meta.run_name},
-          {"description", run.recipe.meta.description},
+          {"name", c.run.recipe.meta.run_name},
+          {"description", c.run.recipe.meta.description},
           {"services", services},
           {"x402Support", paid},
           {"active", true},
           {"supportedTrust", OrderedJson::array()}};
+}
+
+std::optional<evm::U256> agent_of(const StepContext& c, const config::EvmPublish& s) {
+  if (s.agent_id) return evm::U256(*s.agent_id);
+  const Json r = c.result_of("erc8004");
+  return r.is_object() && r.contains("agent_id") && r["agent_id"].is_string()
+             ? evm::parse_decimal(r["agent_id"].get<std::string>())
+             : std::nullopt;
 }
 
 std::unique_ptr<Step> agent_step(const config::EvmPublish& s, const Run& run, const Surroundings& around) {

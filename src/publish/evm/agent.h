@@ -4,7 +4,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
 
+#include "evm/types.h"
 #include "publish/steps.h"
 
 namespace mxt::publish {
@@ -16,7 +19,11 @@ inline constexpr const char* kManifestKey = "mindxtrain.manifest";  // metadata:
 // events.
 std::unique_ptr<Step> agent_step(const config::EvmPublish& settings, const Run& run, const Surroundings& around);
 
-// The registration file of EIP-8004; `hub_url` "" = it is not on the Hub.
-OrderedJson registration_file(const Run& run, const std::string& hub_url);
+// The registration file of EIP-8004. Its services: the agent's domain (publish/evm/domain.h) and the run on the Hub,
+// where they are known.
+OrderedJson registration_file(const StepContext& c);
+
+// The agent, for the steps that follow: the settings', else the one that this step has given; absent before that.
+std::optional<evm::U256> agent_of(const StepContext& c, const config::EvmPublish& settings);
 
 }  // namespace mxt::publish

@@ -6,6 +6,7 @@
 #include "base/files.h"
 #include "evm/abi.h"
 #include "evm/keccak.h"
+#include "publish/evm/agent.h"
 #include "publish/evm/chain.h"
 
 namespace mxt::publish {
@@ -43,7 +44,7 @@ class ValidationStep final : public Step {
 
   OrderedJson preview(const StepContext& c) const override {
     OrderedJson j = {{"chain_id", settings_.chain_id}, {"to", evm::text_of(registry_)}};
-    const auto agent = agent_of(c);
+    const auto agent = agent_of(c, settings_);
     j["request_hash"] = evm::hex(hash());
     j["uri"] = uri(c);
     // The agent's id is the registry's to give: without it there are no bytes yet.
@@ -53,7 +54,7 @@ class ValidationStep final : public Step {
 
   Json run(const StepContext& c) const override {
     chain_->require(registry_, "publish.evm.validation_registry");
-    const auto agent = agent_of(c);
+    const auto agent = agent_of(c, settings_);
     if (!agent) fail_input("erc8004_validation: the step erc8004 has given no agent's id yet: publish without --only");
     const evm::Address asked = validator(c);
     if (uri(c).empty())
@@ -87,13 +88,6 @@ class ValidationStep final : public Step {
       fail_missing("publish.evm.validation_registry: set {} to the address of the validator that is asked",
                    kValidatorVariable);
     return evm::address_setting(text, kValidatorVariable);
-  }
-  std::optional<evm::U256> agent_of(const StepContext& c) const {
-    if (settings_.agent_id) return evm::U256(*settings_.agent_id);
-    const Json r = c.result_of("erc8004");
-    return r.is_object() && r.contains("agent_id") && r["agent_id"].is_string()
-               ? evm::parse_decimal(r["agent_id"].get<std::string>())
-               : std::nullopt;
   }
   static std::string uri(const StepContext& c) {
     for (const char* step : {"ipfs", "lighthouse"})
