@@ -104,7 +104,7 @@ void stop_when_stdin_ends() {
 
 // Of the recipe's publish.billing; null where answers are free.
 std::unique_ptr<Till> open_till(const config::Recipe& r, const Options& o) {
-  auto till = Till::open(r);
+  auto till = Till::open(r, o.timeout);
   if (till && !o.upstream.empty())
     fail_missing("publish.billing: answers of another server (serve.upstream) are not sold by this build");
   if (till) log::info("paid: {}", till->text());

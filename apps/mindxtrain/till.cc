@@ -1,6 +1,7 @@
 #include "till.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "algorand_key.h"
 #include "base/error.h"
@@ -78,7 +79,7 @@ std::vector<std::string> wrong_billing(const config::Recipe& r) {
   return out;
 }
 
-std::unique_ptr<Till> Till::open(const config::Recipe& r) {
+std::unique_ptr<Till> Till::open(const config::Recipe& r, double answer_seconds) {
   if (!r.publish || !r.publish->billing) return nullptr;
   const config::X402& x = r.publish->billing->x402;
   if (x.price_per_1k_tokens == 0) return nullptr;
@@ -93,10 +94,10 @@ std::unique_ptr<Till> Till::open(const config::Recipe& r) {
         "its address, or write parsec_wallet to settle by {}",
         x.key_env);
   if (x.network == config::X402Network::kAlgorand) return std::unique_ptr<Till>(new Till(x, *r.publish));
-  return std::unique_ptr<Till>(new Till(x, pay::network_of(text_of(x.network))));
+  return std::unique_ptr<Till>(new Till(x, pay::network_of(text_of(x.network)), answer_seconds));
 }
 
-Till::Till(const config::X402& x, const pay::Network& network) : per_1k_(x.price_per_1k_tokens) {
+Till::Till(const config::X402& x, const pay::Network& network, double answer_seconds) : per_1k_(x.price_per_1k_tokens) {
   if (!x.rpc_url)
     fail_missing("publish.billing.x402.rpc_url: is not set: the address of a node of {}, which says what is paid",
                  network.name);
@@ -112,6 +113,7 @@ Till::Till(const config::X402& x, const pay::Network& network) : per_1k_(x.price
   terms.token = pay::read_token(*rpc_, network, x.asset);
   terms.pay_to = evm::address_setting(*x.pay_to, "publish.billing.x402.pay_to");
   terms.schemes = schemes_of(x);
+  terms.answer_seconds = static_cast<int64_t>(std::ceil(std::min(answer_seconds, 1e9)));
   const bool upto = std::find(terms.schemes.begin(), terms.schemes.end(), pay::Scheme::kUpto) != terms.schemes.end();
   if (key)
     terms.facilitator = key->address();

@@ -34,13 +34,26 @@ std::string identifier_of(const Payment& p) {
 
 }  // namespace
 
+// Before a permit ends what it owes must be mined: an answer ends so long before, or, where the permit is shorter than
+// two of these, when half of its time is gone.
+std::chrono::system_clock::time_point end_of_answer(const evm::UptoPermit& permit) {
+  constexpr int64_t kCollectSeconds = 30, kFar = int64_t{1} << 32;  // a client may sign for ever
+  const auto now = std::chrono::system_clock::now();
+  const int64_t began = std::chrono::system_clock::to_time_t(now),
+                left = static_cast<int64_t>(std::min<evm::U256>(permit.deadline, began + kFar)) - began;
+  return now + std::chrono::seconds(std::max(left - kCollectSeconds, left / 2));
+}
+
 // One paid request, from its admission to its end.
 class Meter::PaidGrant final : public Grant {
  public:
   PaidGrant(Meter& m, Payment p, Record r, net::Headers headers)
-      : meter_(m), payment_(std::move(p)), record_(std::move(r)), headers_(std::move(headers)) {}
+      : meter_(m), payment_(std::move(p)), record_(std::move(r)), headers_(std::move(headers)) {
+    if (payment_.upto) end_ = end_of_answer(*payment_.upto);
+  }
   ~PaidGrant() override { meter_.leave(record_.key); }
   net::Headers headers() const override { return headers_; }
+  std::optional<std::chrono::system_clock::time_point> end() const override { return end_; }
   std::function<void(const Answer&)> keeper() const override {
     if (record_.identifier.empty()) return nullptr;
     return [&store = meter_.store_, k = KeptAnswer{record_.identifier, record_.payment.at("header").get<std::string>(),
@@ -90,6 +103,7 @@ class Meter::PaidGrant final : public Grant {
   Payment payment_;
   Record record_;
   net::Headers headers_;
+  std::optional<std::chrono::system_clock::time_point> end_;
 };
 
 Meter::Meter(evm::Rpc* rpc, Terms terms, Price price, Store& store,

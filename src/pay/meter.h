@@ -1,6 +1,7 @@
 // Payment for what a server answers: who has not paid is told how, who has is let in once.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -32,6 +33,8 @@ class Grant {
  public:
   virtual ~Grant() = default;
   virtual net::Headers headers() const = 0;  // of the answer's head: PAYMENT-RESPONSE where it is settled
+  // When the answer must be over, so that what was used can still be collected; absent: whenever it is.
+  virtual std::optional<std::chrono::system_clock::time_point> end() const { return std::nullopt; }
   // To be called once, with the tokens that were used, and whether they were delivered. upto: what was used is settled,
   // and `then` gets the PAYMENT-RESPONSE. May call `then` at once or on another thread.
   virtual void finish(int64_t tokens, bool delivered, std::function<void(net::Headers)> then) = 0;

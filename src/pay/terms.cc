@@ -84,6 +84,10 @@ std::string pay_to_text(const Terms& t) {
   return t.algorand ? algorand::text_of(t.algorand->pay_to) : evm::text_of(t.pay_to);
 }
 
+int64_t hold_seconds(const Terms& t, Scheme s) {
+  return t.timeout_seconds + (s == Scheme::kUpto ? t.answer_seconds : 0);
+}
+
 Json requirement_v2(const Terms& t, Scheme s, const evm::U256& amount) {
   if (t.algorand) {
     Json extra = Json::object();
@@ -106,7 +110,7 @@ Json requirement_v2(const Terms& t, Scheme s, const evm::U256& amount) {
           {"amount", evm::decimal(amount)},
           {"asset", evm::text_of(t.token.address)},
           {"payTo", evm::text_of(t.pay_to)},
-          {"maxTimeoutSeconds", t.timeout_seconds},
+          {"maxTimeoutSeconds", hold_seconds(t, s)},
           {"extra", extra}};
 }
 

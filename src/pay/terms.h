@@ -61,14 +61,17 @@ struct Terms {
   const Network* network = nullptr;  // of an EVM chain; with `algorand`: null
   Token token;
   evm::Address pay_to{};
-  std::vector<Scheme> schemes;  // as offered, the first first
-  evm::Address facilitator{};   // who settles: `upto` binds a payment to it
-  int64_t timeout_seconds = 120;
+  std::vector<Scheme> schemes;            // as offered, the first first
+  evm::Address facilitator{};             // who settles: `upto` binds a payment to it
+  int64_t timeout_seconds = 120;          // that a payment is to hold, so that it can be settled
+  int64_t answer_seconds = 0;             // the longest that an answer takes: a permit (upto) is collected after it
   std::optional<AlgorandTerms> algorand;  // of `token` then only name and decimals are meant
 };
 // As version 2 writes them, or as version 1 does ("base").
 std::string network_text(const Terms& t, int version);
 std::string pay_to_text(const Terms& t);
+// That a payment by this scheme is to hold.
+int64_t hold_seconds(const Terms& t, Scheme s);
 
 struct Resource {
   std::string url, description = "tokens of a language model", mime = "application/json";

@@ -27,6 +27,7 @@ void Generation::start(std::vector<infer::Request> requests, const HttpRequest& 
   when_paid(s_, http, reply_, std::move(requests), per_prompt_,
             [self = shared_from_this()](std::vector<infer::Request> r, std::shared_ptr<pay::Grant> grant) {
               self->reply_ = keeping(self->reply_, grant);
+              self->paid_until_ = paid_until(grant);
               self->grant_ = std::move(grant);
               try {
                 self->submit(std::move(r));
@@ -106,10 +107,11 @@ void Generation::cancel_all() {
 }
 
 void Generation::expire_if_late(std::chrono::steady_clock::time_point now) {
-  if (std::chrono::duration<double>(now - born_).count() < s_.settings.request_seconds) return;
+  const bool late = std::chrono::duration<double>(now - born_).count() >= s_.settings.request_seconds;
+  if (!late && now < paid_until_) return;
   {
     std::lock_guard lock(mutex_);
-    late_ = true;
+    (late ? late_ : unpaid_) = true;
   }
   cancel_all();
 }
@@ -182,7 +184,8 @@ void Generation::done(size_t i, const infer::Outcome& o) {
       c.reason = "length";
       break;
     case infer::Finish::kCancelled:
-      c.reason = late_ ? "timeout" : "cancelled";
+      // What a permit does not last for is not made; what was made is sold.
+      c.reason = late_ ? "timeout" : unpaid_ ? "length" : "cancelled";
       break;
     case infer::Finish::kFailed:
       c.reason = "error";
@@ -226,10 +229,11 @@ void Generation::finish() {
   else if (cancelled)
     e.status = 503, e.type = "server_error", e.message = "the server is shutting down";
   if (!grant_) return deliver(e, {});
-  // Paid by what was used: the answer's last part waits until that is settled.
+  // Paid by what was used: the answer's last part waits until that is settled. Who gets an error alone owes nothing.
   const auto grant = std::move(grant_);
   const net::Headers head = grant->headers();
-  grant->finish(ticket_->tokens, e.message.empty() && !reply_->gone(),
+  const bool good = e.message.empty(), gone = reply_->gone();
+  grant->finish(good || begun_ || gone ? ticket_->tokens : 0, good && !gone,
                 [self = shared_from_this(), e, head](net::Headers paid) {
                   if (!self->begun_) paid.insert(paid.end(), head.begin(), head.end());
                   try {

@@ -16,13 +16,12 @@
 
 namespace mxt::serve {
 
-class Generation : public std::enable_shared_from_this<Generation> {
+class Generation : public Timed, public std::enable_shared_from_this<Generation> {
  public:
   Generation(OperatorState& s, std::shared_ptr<Reply> reply, TicketPtr ticket, CommonFields common, std::string model);
-  virtual ~Generation() = default;
   // One request a choice, once it is paid for where answers are sold. Errors before anything is written: ApiError.
   void start(std::vector<infer::Request> requests, const HttpRequest& http);
-  void expire_if_late(std::chrono::steady_clock::time_point now);
+  void expire_if_late(std::chrono::steady_clock::time_point now) override;
 
  protected:
   struct Choice {
@@ -73,10 +72,11 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::shared_ptr<pay::Grant> grant_;  // null: nothing is sold
   TicketPtr ticket_;
   const std::chrono::steady_clock::time_point born_;
+  std::chrono::steady_clock::time_point paid_until_ = std::chrono::steady_clock::time_point::max();
   std::mutex mutex_;
   std::vector<Choice> choices_;
   size_t left_ = 0;
-  bool late_ = false, begun_ = false, constrained_ = false;
+  bool late_ = false, unpaid_ = false, begun_ = false, constrained_ = false;
   std::string failure_;
 };
 

@@ -52,16 +52,16 @@ bool is_host(std::string_view s) {
 
 }  // namespace
 
-void OperatorState::watch(const std::shared_ptr<Generation>& g) {
+void OperatorState::watch(const std::shared_ptr<Timed>& request) {
   std::lock_guard lock(mutex);
-  under_way.push_back(g);
+  under_way.push_back(request);
 }
 
 void OperatorState::run_clock() {
   std::unique_lock lock(mutex);
   while (!stopping) {
     wake.wait_for(lock, std::chrono::milliseconds(500));
-    std::vector<std::shared_ptr<Generation>> alive;
+    std::vector<std::shared_ptr<Timed>> alive;
     for (const auto& weak : under_way)
       if (auto g = weak.lock()) alive.push_back(std::move(g));
     std::erase_if(under_way, [](const auto& weak) { return weak.expired(); });

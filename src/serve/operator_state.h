@@ -12,7 +12,12 @@
 
 namespace mxt::serve {
 
-class Generation;
+// A request under way, which is to end in time.
+class Timed {
+ public:
+  virtual ~Timed() = default;
+  virtual void expire_if_late(std::chrono::steady_clock::time_point now) = 0;
+};
 
 struct OperatorState {
   ServedModel served;
@@ -35,9 +40,9 @@ struct OperatorState {
   std::mutex mutex;
   std::condition_variable wake;
   bool stopping = false;
-  std::list<std::weak_ptr<Generation>> under_way;
+  std::list<std::weak_ptr<Timed>> under_way;
   std::thread clock;
-  void watch(const std::shared_ptr<Generation>& g);
+  void watch(const std::shared_ptr<Timed>& request);
   void run_clock();
 
   int adapter_of(const Fields& f, std::string& name) const;  // ApiError 404 for an unknown model

@@ -86,6 +86,12 @@ std::shared_ptr<Reply> keeping(std::shared_ptr<Reply> reply, const std::shared_p
   return keep ? std::make_shared<Kept>(std::move(reply), std::move(keep)) : reply;
 }
 
+std::chrono::steady_clock::time_point paid_until(const std::shared_ptr<pay::Grant>& grant) {
+  const auto end = grant ? grant->end() : std::nullopt;
+  if (!end) return std::chrono::steady_clock::time_point::max();
+  return std::chrono::steady_clock::now() + (*end - std::chrono::system_clock::now());
+}
+
 void when_paid(OperatorState& s, const HttpRequest& http, const std::shared_ptr<Reply>& reply,
                std::vector<infer::Request> requests, size_t per_prompt, Granted granted) {
   s.check_room(static_cast<int64_t>(requests.size()));

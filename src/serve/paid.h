@@ -13,6 +13,9 @@ namespace mxt::serve {
 // The reply of a request whose payment names itself (payment-identifier): what goes out is kept for who asks again.
 std::shared_ptr<Reply> keeping(std::shared_ptr<Reply> reply, const std::shared_ptr<pay::Grant>& grant);
 
+// When an answer must be over because its payment is; never for one that is settled, or free (null).
+std::chrono::steady_clock::time_point paid_until(const std::shared_ptr<pay::Grant>& grant);
+
 using Granted = std::function<void(std::vector<infer::Request>, std::shared_ptr<pay::Grant>)>;
 
 // Calls `granted`: at once, with a null grant, where nothing is sold; else once it is paid for, perhaps on another

@@ -315,6 +315,30 @@ TEST(Upto, ChargesWhatWasUsed) {
   EXPECT_NE(shop.admit(a).error(), "");
 }
 
+TEST(Upto, APermitIsAskedForThatOutlastsTheLongestAnswer) {
+  Shop shop("test_dollar", {Scheme::kUpto, Scheme::kExact});
+  NEEDS_CHAIN(shop);
+  shop.close();
+  shop.terms.answer_seconds = 600;
+  shop.open();
+  const auto wanted = shop.admit(shop.ask());
+  const Json accepts = decoded(*net::find_header(wanted.refusal->headers, "PAYMENT-REQUIRED"))["accepts"];
+  EXPECT_EQ(accepts.at(0)["maxTimeoutSeconds"], 720) << "the answer, and then its settlement";
+  EXPECT_EQ(accepts.at(1)["maxTimeoutSeconds"], 120) << "settled before the answer";
+  const evm::Key key = shop.payer();
+  shop.chain->rpc().call("anvil_setBalance", {evm::text_of(key.address()), "0xde0b6b3a7640000"});
+  shop.send(key, shop.usdc,
+            evm::abi_call("approve(address,uint256)", {evm::AbiValue::address(*evm::parse_address(evm::kPermit2)),
+                                                       evm::AbiValue::number(1'000'000)}));
+  EvmPayer payer(key, 1'000'000);
+  const auto o = shop.admit(shop.paid(payer));
+  ASSERT_TRUE(o.grant) << o.error();
+  ASSERT_TRUE(o.grant->end());
+  const std::chrono::duration<double> left = *o.grant->end() - std::chrono::system_clock::now();
+  EXPECT_GT(left.count(), 600);
+  EXPECT_LT(left.count(), 700) << "something is left to settle in";
+}
+
 TEST(Upto, WhatIsOwedIsCollectedByTheNextServer) {
   Shop shop("test_dollar", {Scheme::kUpto});
   NEEDS_CHAIN(shop);

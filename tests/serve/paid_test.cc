@@ -179,6 +179,39 @@ TEST(Paid, UptoChargesWhatWasUsedWholeAndStreamed) {
   }
 }
 
+// An answer that takes longer than its permit holds is over before that, and what was made of it is paid.
+TEST(Paid, AnAnswerEndsBeforeItsPermitDoes) {
+  pay::Shop shop("test_dollar", {pay::Scheme::kUpto});
+  NEEDS_CHAIN(shop);
+  shop.close();
+  shop.terms.timeout_seconds = 8;
+  shop.open();
+  const Server s(*shop.meter);
+  const evm::Key key = shop.payer();
+  allow_permit2(shop, key);
+  pay::EvmPayer payer(key, 1'000'000);
+  for (const bool stream : {false, true}) {
+    const auto before = shop.balance(pay::merchant());
+    auto body = chat(stream, 480);
+    body["n"] = 100;
+    if (stream) body["stream_options"] = {{"include_usage", true}};
+    const auto began = std::chrono::steady_clock::now();
+    const Answer a = pay_and_post(s, payer, body);
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(8));
+    ASSERT_EQ(a.status, 200) << a.body;
+    EXPECT_EQ(a.body.find("error"), std::string::npos);
+    const size_t end = a.body.rfind("data: [DONE]"), last = a.body.rfind("data: ", end - 1);
+    const Json said = stream ? Json::parse(a.body.substr(last + 6, end - last - 8)) : a.json();
+    const Json receipt =
+        stream ? pay::decoded(said["payment"]["value"].get<std::string>()) : pay::response_of(a.raw.headers);
+    EXPECT_EQ(receipt["success"], true) << receipt;
+    const int used = said["usage"]["total_tokens"];
+    EXPECT_LT(used, 100 * 480) << "this machine made all of it in time: nothing was shown";
+    EXPECT_EQ(receipt["amount"], std::to_string(2 * used));
+    EXPECT_EQ(shop.balance(pay::merchant()) - before, 2 * used);
+  }
+}
+
 // All bytes of an answer as they come: what a client library hides.
 std::string raw_post(const Server& s, const nlohmann::json& body, const net::Headers& headers) {
   const std::string text = body.dump();

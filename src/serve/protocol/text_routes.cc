@@ -81,7 +81,7 @@ std::string base64(const std::vector<float>& v) {
 constexpr size_t kMaxInputs = 2048;  // texts of one request, as OpenAI has it
 
 // Answers when the last of several texts is done.
-class Embedding : public std::enable_shared_from_this<Embedding> {
+class Embedding : public Timed, public std::enable_shared_from_this<Embedding> {
  public:
   Embedding(OperatorState& s, std::shared_ptr<Reply> reply, TicketPtr ticket, std::string model, bool as_base64,
             size_t n)
@@ -97,6 +97,7 @@ class Embedding : public std::enable_shared_from_this<Embedding> {
     when_paid(s_, http, reply_, std::move(requests), 1,
               [self = shared_from_this()](std::vector<infer::Request> r, std::shared_ptr<pay::Grant> grant) {
                 self->reply_ = keeping(self->reply_, grant);
+                self->paid_until_ = paid_until(grant);
                 self->grant_ = grant;
                 try {
                   self->submit(std::move(r));
@@ -105,6 +106,19 @@ class Embedding : public std::enable_shared_from_this<Embedding> {
                   throw;
                 }
               });
+  }
+
+  void expire_if_late(std::chrono::steady_clock::time_point now) override {
+    const bool late = std::chrono::duration<double>(now - born_).count() >= s_.settings.request_seconds;
+    if (!late && now < paid_until_) return;
+    std::vector<infer::Scheduler::Id> ids;
+    {
+      const std::lock_guard lock(mutex_);
+      late_ = late ? fmt::format("the request took longer than {} seconds", s_.settings.request_seconds)
+                   : "the payment ends before the answer does";
+      ids = ids_;
+    }
+    for (auto id : ids) s_.served.scheduler->cancel(id);
   }
 
  private:
@@ -127,6 +141,7 @@ class Embedding : public std::enable_shared_from_this<Embedding> {
         refuse("input", "{}", e.what());
       }
     }
+    s_.watch(self);
     reply_->on_gone([weak = weak_from_this()] {
       const auto e = weak.lock();
       if (!e) return;
@@ -143,9 +158,10 @@ class Embedding : public std::enable_shared_from_this<Embedding> {
     for (size_t i = 0; i < vectors_.size(); ++i) {
       if (vectors_[i].empty()) {
         ApiError e;
-        e.status = failure_.empty() ? 503 : 500;
+        e.status = !failure_.empty() ? 500 : late_.empty() ? 503 : 504;
         e.type = "server_error";
-        e.message = failure_.empty() ? "the request was cancelled" : failure_;
+        e.message = !failure_.empty() ? failure_ : late_.empty() ? "the request was cancelled" : late_;
+        if (e.status == 504) e.code = "timeout";
         return answer(to_answer(e));
       }
       data.push_back({{"object", "embedding"},
@@ -162,9 +178,9 @@ class Embedding : public std::enable_shared_from_this<Embedding> {
   void answer(HttpAnswer a) {
     const auto grant = std::move(grant_);
     if (!grant) return reply_->send(std::move(a));
-    const bool good = a.status == 200 && !reply_->gone();
+    const bool good = a.status == 200, gone = reply_->gone();
     for (const auto& h : grant->headers()) a.headers.push_back(h);
-    grant->finish(tokens_, good, [reply = reply_, a](const net::Headers& paid) {
+    grant->finish(good || gone ? tokens_ : 0, good && !gone, [reply = reply_, a](const net::Headers& paid) {
       HttpAnswer whole = a;
       whole.headers.insert(whole.headers.end(), paid.begin(), paid.end());
       reply->send(std::move(whole));
@@ -175,7 +191,9 @@ class Embedding : public std::enable_shared_from_this<Embedding> {
   std::shared_ptr<Reply> reply_;
   TicketPtr ticket_;
   std::shared_ptr<pay::Grant> grant_;  // null: nothing is sold
-  std::string model_, failure_;
+  const std::chrono::steady_clock::time_point born_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point paid_until_ = std::chrono::steady_clock::time_point::max();
+  std::string model_, failure_, late_;
   bool base64_, over_ = false;
   std::mutex mutex_;
   std::vector<std::vector<float>> vectors_;
