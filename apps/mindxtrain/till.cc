@@ -132,9 +132,11 @@ Till::Till(const config::X402& x, const pay::Network& network, double answer_sec
 Till::Till(const config::X402& x, const config::Publish& publish) : per_1k_(x.price_per_1k_tokens) {
   std::string url = environment("ALGOD_URL");
   if (url.empty() && x.rpc_url) url = *x.rpc_url;
+  if (url.empty() && publish.algorand) url = publish.algorand->algod_url;
   if (url.empty())
     fail_missing(
-        "publish.billing.x402.rpc_url: is not set, nor is ALGOD_URL: the address of an algod, which is paid through");
+        "publish.billing.x402.rpc_url: is not set, nor is publish.algorand.algod_url or ALGOD_URL: the address of an "
+        "algod, which is paid through");
   if (x.facilitator_url || schemes_of(x) != std::vector{pay::Scheme::kExact})
     fail_input("publish.billing.x402: on algorand the scheme is exact, and no facilitator settles");
   net::HttpOptions http = publish_surroundings().http;

@@ -26,6 +26,11 @@ void require_whole(const config::EvmPublish& e, const std::optional<config::Bank
     fail_input("publish.evm.agent_id: is an agent of identity_registry: set that, or leave both out");
 }
 
+// What publish.billing reads of it: the key that pays fees, and no asset that stands for the run.
+bool is_for_billing_alone(const config::Publish& p) {
+  return p.algorand && !p.algorand->asa_id && p.billing && p.billing->x402.network == config::X402Network::kAlgorand;
+}
+
 bool names_a_contract(const config::EvmPublish& e) {
   return e.registry || e.identity_registry || e.reputation_registry || e.validation_registry || e.inft ||
          e.name_wrapper;
@@ -57,7 +62,7 @@ std::vector<std::unique_ptr<Step>> steps_of(const Run& run, const Surroundings& 
   add(p.evm && p.evm->identity_registry, [&] { return agent_step(*p.evm, run, around); });
   add(p.evm && p.evm->validation_registry, [&] { return validation_step(*p.evm, run, around); });
   add(p.evm && p.evm->inft && p.evm->inft_token, [&] { return token_step(*p.evm, run, around); });
-  add(p.algorand.has_value(), [&] { return asset_step(*p.algorand, run, around); });
+  add(p.algorand && !is_for_billing_alone(p), [&] { return asset_step(*p.algorand, run, around); });
   add(p.mindx.has_value(), [&] { return mindx_step(*p.mindx, run, around); });
   add(p.agenticplace.has_value(), [&] { return agenticplace_step(*p.agenticplace, run, around); });
   const bool chain = p.evm && p.evm->name_wrapper;  // by one's own key, instead of BANKON's service

@@ -89,6 +89,10 @@ TEST(Settings, CredentialsAreAskedForBeforeThereIsARun) {
   EXPECT_EQ(code("ipfs: {}, lighthouse: {}", around(), "LIGHTHOUSE_API_KEY"), Exit::kMissing);
   EXPECT_EQ(code(evm, around(), "MINDXTRAIN_EVM_KEY"), Exit::kMissing);
   EXPECT_EQ(code("algorand: {algod_url: \"http://h\"}", around(), "publish.algorand.asa_id"), Exit::kMissing);
+  const std::string billing = "algorand: {algod_url: \"http://h\"}, billing: {x402: {network: ";
+  EXPECT_EQ(code("ipfs: {}, " + billing + "algorand}}", around(), ""), Exit::kOk) << "its key pays fees";
+  EXPECT_EQ(code(billing + "algorand}}", around(), "names no destination"), Exit::kBadInput);
+  EXPECT_EQ(code(billing + "base}}", around(), "publish.algorand.asa_id"), Exit::kMissing);
   EXPECT_EQ(code("enabled: false, ipfs: {}", around(), "publish.enabled is false"), Exit::kBadInput);
   EXPECT_EQ(code("bankon: {}", around(), "names no destination"), Exit::kBadInput);
   EXPECT_EQ(code("ipfs: {}, lighthouse: {}", around({{"LIGHTHOUSE_API_KEY", "k"}}), ""), Exit::kOk);
