@@ -181,13 +181,13 @@ std::optional<Receipt> Rpc::receipt(const Digest& t) {
   return r;
 }
 
-std::vector<Log> Rpc::logs(const Address& contract, const std::vector<std::optional<Digest>>& topics) {
+std::vector<Log> Rpc::logs_in(const Address& contract, const std::vector<std::optional<Digest>>& topics,
+                              const Json& from, const Json& to) {
   Json wanted = Json::array();
   for (const auto& t : topics) wanted.push_back(t ? Json(hex(*t)) : Json());
-  const Json j = call(
-      "eth_getLogs",
-      Json::array(
-          {{{"address", text_of(contract)}, {"fromBlock", "earliest"}, {"toBlock", "latest"}, {"topics", wanted}}}));
+  const Json j =
+      call("eth_getLogs",
+           Json::array({{{"address", text_of(contract)}, {"fromBlock", from}, {"toBlock", to}, {"topics", wanted}}}));
   if (!j.is_array()) nonsense("eth_getLogs");
   std::vector<Log> out;
   for (const Json& l : j) {
@@ -196,6 +196,51 @@ std::vector<Log> Rpc::logs(const Address& contract, const std::vector<std::optio
     for (size_t i = 0; ours && i < topics.size(); ++i) ours = !topics[i] || log.topics[i] == *topics[i];
     if (!ours) nonsense("eth_getLogs");
     out.push_back(std::move(log));
+  }
+  return out;
+}
+
+uint64_t Rpc::time_of(uint64_t block) {
+  const Json b = call("eth_getBlockByNumber", {quantity(block), false});
+  if (b.is_null()) throw NodeError(fmt::format("{}: keeps no block {}", name_, block), 0, "", "");
+  return small("eth_getBlockByNumber", b.is_object() ? b.value("timestamp", Json()) : Json());
+}
+
+uint64_t Rpc::first_block_since(int64_t time, uint64_t head) {
+  uint64_t low = 0, high = head + 1;  // blocks below `low` are older, those from `high` on are not
+  while (low < high) {
+    const uint64_t middle = low + (high - low) / 2;
+    if (static_cast<int64_t>(time_of(middle)) < time)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+std::vector<Log> Rpc::logs(const Address& contract, const std::vector<std::optional<Digest>>& topics, int64_t since) {
+  constexpr uint64_t kWidest = 10'000;  // blocks that most public nodes answer for at once; some take ten
+  constexpr int kMostCalls = 5'000;
+  try {
+    return logs_in(contract, topics, "earliest", "latest");
+  } catch (const NodeError&) {  // too many blocks for it
+  }
+  const uint64_t head = block_number();
+  uint64_t width = kWidest;
+  std::vector<Log> out;
+  for (uint64_t from = first_block_since(since, head); from <= head;) {
+    const uint64_t to = std::min(head, from + width - 1);
+    try {
+      for (Log& l : logs_in(contract, topics, quantity(from), quantity(to))) out.push_back(std::move(l));
+      from = to + 1;
+    } catch (const NodeError&) {
+      if (width == 1) throw;
+      width = std::max<uint64_t>(width / 2, 1);
+    }
+    if (from <= head && (head - from) / width > kMostCalls)
+      throw NodeError(fmt::format("{}: eth_getLogs: takes {} blocks at once, and {} are to be searched", name_, width,
+                                  head - from + 1),
+                      0, "", "");
   }
   return out;
 }

@@ -71,7 +71,10 @@ class Rpc {
   void send_raw(const std::string& raw);
   bool knows(const Digest& transaction);  // mined or waiting
   std::optional<Receipt> receipt(const Digest& transaction);
-  std::vector<Log> logs(const Address& contract, const std::vector<std::optional<Digest>>& topics);
+  // All of a contract's that were mined at `since` (seconds since 1970) or later. A node that answers for a bounded
+  // range of blocks alone is asked for one after another, as large as it takes them. NodeError where it takes none, or
+  // would have to be asked too often.
+  std::vector<Log> logs(const Address& contract, const std::vector<std::optional<Digest>>& topics, int64_t since);
   const std::string& name() const { return name_; }
 
  private:
@@ -80,6 +83,10 @@ class Rpc {
   uint64_t small(const std::string& method, const Json& j) const;
   std::string bytes(const std::string& method, const Json& j) const;
   Log log_of(const Json& j) const;
+  std::vector<Log> logs_in(const Address& contract, const std::vector<std::optional<Digest>>& topics, const Json& from,
+                           const Json& to);
+  uint64_t time_of(uint64_t block);
+  uint64_t first_block_since(int64_t time, uint64_t head);
 
   std::string url_, name_;
   std::mutex mutex_;

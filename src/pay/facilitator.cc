@@ -1,6 +1,7 @@
 #include "pay/facilitator.h"
 
 #include <algorithm>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -177,13 +178,14 @@ bool FacilitatorSettler::try_later(Job& job, const std::string& why) {
 // was never asked has not, and what is used all the same was used elsewhere.
 Settlement FacilitatorSettler::settle(Job& job, net::HttpClient& http) {
   const Payment& p = job.payment;
-  const auto on_chain = [&] { return mined(transaction_of(p, job.amount), p, job.amount); };
+  const auto on_chain = [&] { return mined(transaction_of(job), p, job.amount); };
   if (is_used(rpc_, p, terms_)) {
     if (job.record.attempts.value("asked", Json()) == Json(true)) return on_chain();
     return {p.scheme == Scheme::kExact ? "invalid_exact_evm_nonce_already_used" : "permit2_invalid_nonce", ""};
   }
   if (p.scheme == Scheme::kUpto && has_ended(p)) return {"permit2_deadline_expired", ""};
-  job.record.attempts = {{"asked", true}, {"attempts", Json::array()}};
+  if (job.record.attempts.value("asked", Json()) != Json(true))
+    job.record.attempts = {{"asked", true}, {"at", std::time(nullptr)}, {"attempts", Json::array()}};
   store_.put(job.record);
   std::string why;
   const std::string transaction = ask(job, http, why);
@@ -246,15 +248,19 @@ bool FacilitatorSettler::is_of(const evm::Receipt& r, const Payment& p) {
 
 // The one that settled it; "" where the node does not say. A permit is not named by a Transfer: one of its amount
 // counts that no other payment has.
-std::string FacilitatorSettler::transaction_of(const Payment& p, const evm::U256& amount) {
+std::string FacilitatorSettler::transaction_of(const Job& job) {
+  constexpr int64_t kClocksDiffer = 600;
+  const Payment& p = job.payment;
+  const Json at = job.record.attempts.value("at", Json());
+  const int64_t since = at.is_number_integer() ? at.get<int64_t>() - kClocksDiffer : 0;
   try {
     if (p.scheme == Scheme::kExact) {
-      const auto logs = rpc_.logs(terms_.token.address, {evm::topic(kUsed), padded(p.payer()), p.exact->nonce});
+      const auto logs = rpc_.logs(terms_.token.address, {evm::topic(kUsed), padded(p.payer()), p.exact->nonce}, since);
       return logs.empty() ? "" : evm::hex(logs.front().transaction);
     }
     for (const evm::Log& l :
-         rpc_.logs(terms_.token.address, {evm::topic(kTransfer), padded(p.payer()), padded(terms_.pay_to)}))
-      if (l.data == evm::word_of(amount) && !store_.has_transaction(evm::hex(l.transaction), p.key()))
+         rpc_.logs(terms_.token.address, {evm::topic(kTransfer), padded(p.payer()), padded(terms_.pay_to)}, since))
+      if (l.data == evm::word_of(job.amount) && !store_.has_transaction(evm::hex(l.transaction), p.key()))
         return evm::hex(l.transaction);
   } catch (const Error& e) {
     log::warn("payment {}: {}", p.key(), e.what());

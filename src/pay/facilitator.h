@@ -48,7 +48,7 @@ class FacilitatorSettler final : public Settling {
   std::string ask(const Job& job, net::HttpClient& http, std::string& why);
   Settlement mined(const std::string& transaction, const Payment& p, const evm::U256& amount);
   bool is_of(const evm::Receipt& r, const Payment& p);
-  std::string transaction_of(const Payment& p, const evm::U256& amount);
+  std::string transaction_of(const Job& job);
   bool stopping();
 
   evm::Rpc& rpc_;

@@ -60,6 +60,60 @@ TEST(Send, WaitsForTheDepthThatWasAskedFor) {
   EXPECT_EQ(s.receipt.logs[0].topics[0], topic("Anchored(address,bytes32,bytes32,string)"));
 }
 
+TEST(Rpc, ANodeThatAnswersForFewBlocksAtOnceIsAskedInRanges) {
+  NEEDS_ANVIL();
+  const Address registry = chain->deploy("registry");
+  const Key key = Anvil::account(1);
+  const auto anchor = [&](int id) {
+    return send_transaction(chain->rpc(), key, registry, anchor_call(id), quick(chain->rpc()), Json(),
+                            [](const Json&) {})
+        .receipt.block;
+  };
+  const auto pass_days = [&](int blocks) { chain->rpc().call("anvil_mine", {quantity(blocks), quantity(86'400)}); };
+  std::vector<uint64_t> blocks = {anchor(1)};
+  pass_days(40);
+  blocks.push_back(anchor(2));
+  pass_days(60);
+  blocks.push_back(anchor(3));
+  const auto time_of = [&](uint64_t block) {
+    const Json b = chain->rpc().call("eth_getBlockByNumber", {quantity(block), false});
+    return static_cast<int64_t>(*parse_quantity(b["timestamp"].get<std::string>()));
+  };
+  int64_t most = 0;  // blocks that the node answers for
+  size_t searched = 0;
+  net::HttpClient http;
+  net::TestServer node([&](const net::ServerRequest& r) -> net::ServerResponse {
+    const Json q = Json::parse(r.body);
+    if (q["method"] == "eth_getLogs") {
+      const Json &range = q["params"][0], &from = range["fromBlock"], &to = range["toBlock"];
+      const auto number = [](const Json& j) { return static_cast<int64_t>(*parse_quantity(j.get<std::string>())); };
+      if (from == "earliest" || number(to) - number(from) >= most)
+        return {400, {}, Json{{"id", q["id"]}, {"error", {{"code", -32005}, {"message", "block range"}}}}.dump()};
+      ++searched;
+    }
+    return {200, {}, http.send({.method = "POST", .url = chain->url(), .body = r.body}).body};
+  });
+  Rpc rpc(node.url(), {});
+  const std::vector<std::optional<Digest>> topics = {topic("Anchored(address,bytes32,bytes32,string)")};
+  const auto found = [&](int64_t since) {
+    std::vector<uint64_t> out;
+    for (const Log& l : rpc.logs(registry, topics, since)) out.push_back(l.block);
+    return out;
+  };
+  for (const int64_t width : {1000, 20, 7, 1}) {
+    most = width;
+    EXPECT_EQ(found(0), blocks) << width;
+    EXPECT_EQ(found(time_of(blocks[1])), (std::vector{blocks[1], blocks[2]})) << width;
+    EXPECT_EQ(found(time_of(blocks[1]) + 1), std::vector{blocks[2]}) << width;
+    searched = 0;
+    EXPECT_EQ(found(time_of(blocks[2])), std::vector{blocks[2]}) << width;
+    EXPECT_EQ(searched, 1u) << "what is older is not asked for";
+  }
+  EXPECT_TRUE(found(time_of(blocks[2]) + 1).empty());
+  most = 0;
+  EXPECT_THROW(found(0), NodeError);
+}
+
 TEST(Send, AProgramKilledAtAnyPointSendsOnce) {
   NEEDS_ANVIL();
   const Address registry = chain->deploy("registry");

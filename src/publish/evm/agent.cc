@@ -94,7 +94,8 @@ class AgentStep final : public Step {
     const std::string owner = std::string(12, '\0') + evm::bytes_of(chain_->key().address());
     std::vector<evm::Log> logs;
     try {
-      logs = chain_->rpc().logs(registry_, {evm::topic(kRegistered), std::nullopt, evm::digest_of(owner)});
+      logs = chain_->rpc().logs(registry_, {evm::topic(kRegistered), std::nullopt, evm::digest_of(owner)},
+                                earliest_trace(run_.manifest));
     } catch (const evm::NodeError&) {
       return std::nullopt;  // a node that keeps no past: what this machine remembers is all there is
     }

@@ -125,11 +125,11 @@ class AnchorStep : public Step {
 };
 
 // Everybody may anchor everything: who did is what counts.
-std::vector<evm::Address> publishers_of(evm::Rpc& rpc, const evm::Address& registry, const Digest& run_id) {
+std::vector<evm::Address> publishers_of(evm::Rpc& rpc, const evm::Address& registry, const Json& manifest) {
   std::vector<evm::Address> out;
   std::vector<evm::Log> logs;
   try {
-    logs = rpc.logs(registry, {evm::topic(kAnchored), std::nullopt, run_id});
+    logs = rpc.logs(registry, {evm::topic(kAnchored), std::nullopt, run_id_of(manifest)}, earliest_trace(manifest));
   } catch (const evm::NodeError& e) {
     fail_input("{}: does not search its past: name who anchored it with --publisher 0x…", e.what());
   }
@@ -167,7 +167,7 @@ AnchorCheck check_anchor(const std::string& manifest_path, evm::Rpc& rpc, const 
     out.findings.push_back({place, fmt::format("{}: there is no contract at that address", rpc.name())});
     return out;
   }
-  const auto who = publisher ? std::vector{*publisher} : publishers_of(rpc, registry, run_id);
+  const auto who = publisher ? std::vector{*publisher} : publishers_of(rpc, registry, manifest);
   const auto cids = all_cids(published_files(manifest_path), stop);
   std::vector<provenance::Finding> wrong;
   for (const evm::Address& a : who) {

@@ -1,5 +1,8 @@
 #include "publish/evm/chain.h"
 
+#include <ctime>
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "provenance/sign.h"
 #include "publish/service.h"
@@ -42,6 +45,16 @@ evm::Sent EvmChain::send(const StepContext& c, const std::string& name, const ev
                evm::hex(sent.hash));
   }
   return sent;
+}
+
+int64_t earliest_trace(const Json& manifest) {
+  constexpr int64_t kDay = 86'400;
+  const auto at = "/predicate/environment/finished"_json_pointer;
+  std::tm t{};
+  if (!manifest.contains(at) || !manifest[at].is_string() ||
+      !strptime(manifest[at].get_ref<const std::string&>().c_str(), "%Y-%m-%dT%H:%M:%SZ", &t))
+    return 0;
+  return std::max<int64_t>(timegm(&t) - kDay, 0);
 }
 
 std::string chain_target(const config::EvmPublish& s, const evm::Address& contract) {

@@ -29,6 +29,10 @@ class EvmChain {
   evm::Rpc rpc_;
 };
 
+// Before it nothing of a run can stand on a chain, whose clock may differ: seconds since 1970; 0 where the manifest
+// does not say when the run was finished.
+int64_t earliest_trace(const Json& manifest);
+
 // "eip155:8453:0x…".
 std::string chain_target(const config::EvmPublish& settings, const evm::Address& contract);
 
