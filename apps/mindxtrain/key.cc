@@ -38,8 +38,7 @@ void make_evm(const Options& o) {
 void make(const Options& o) {
   if (o.kind == "evm") return make_evm(o);
   if (o.kind == "p256") {
-    if (o.encrypt) fail_input("--encrypt: is for ed25519 keys; openssl pkcs8 encrypts a PEM key");
-    provenance::make_p256_key(o.file);
+    provenance::make_p256_key(o.file, asked_passphrase(o));
     std::printf("%s.pub\n", o.file.c_str());
     return;
   }
@@ -54,7 +53,8 @@ void sign(const Options& o) {
   const std::string root = fs::weakly_canonical(fs::absolute(o.folder)).string(),
                     out = fs::weakly_canonical(fs::absolute(o.out)).string();
   const bool inside = out.starts_with(root + "/");
-  write_file_atomic(o.out, provenance::sign_model(o.folder, o.key, inside ? out.substr(root.size() + 1) : ""));
+  write_file_atomic(o.out,
+                    provenance::sign_model(o.folder, o.key, inside ? out.substr(root.size() + 1) : "", key_passphrase));
   std::printf("%s\n", o.out.c_str());
 }
 

@@ -1,5 +1,6 @@
 #include "provenance/model_sign.h"
 
+#include <openssl/crypto.h>
 #include <openssl/ec.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
@@ -39,15 +40,33 @@ std::string public_pem(EVP_PKEY* key) {
   return text_of(bio.get());
 }
 
-Key load_p256_key(const std::string& path) {
+// What OpenSSL asks for where a key is encrypted, by whatever kind of PEM.
+struct Asked {
+  const Passphrase& source;
+  bool asked = false, given = false;
+  static int answer(char* to, int room, int, void* self) {
+    Asked& a = *static_cast<Asked*>(self);
+    a.asked = true;
+    std::string words = a.source ? a.source() : "";
+    a.given = !words.empty();
+    const size_t n = words.copy(to, static_cast<size_t>(room));
+    OPENSSL_cleanse(words.data(), words.size());
+    return n == 0 ? -1 : static_cast<int>(n);
+  }
+};
+
+Key load_p256_key(const std::string& path, const Passphrase& passphrase) {
   struct stat st{};
   if (stat(path.c_str(), &st) != 0)
     fail_missing("{}: no key there: make one with `mindxtrain key new {} --kind p256`", path, path);
   if (st.st_mode & 077) fail_input("{}: others may read this key: `chmod 600 {}`", path, path);
   const std::string pem = st.st_size < 65536 ? read_file(path) : "";
   const Bio bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())), &BIO_free);
-  Key key(
-      PEM_read_bio_PrivateKey(bio.get(), nullptr, [](char*, int, int, void*) { return 0; }, nullptr), &EVP_PKEY_free);
+  Asked asked{passphrase};
+  Key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, &Asked::answer, &asked), &EVP_PKEY_free);
+  if (!key && asked.asked && !asked.given)
+    fail_missing("{}: is encrypted: set {} to its passphrase", path, kPassphraseVariable);
+  if (!key && asked.asked) fail_input("{}: the passphrase in {} is not that of this key", path, kPassphraseVariable);
   char group[64] = "";
   if (!key || EVP_PKEY_get_group_name(key.get(), group, sizeof group, nullptr) != 1 ||
       std::string_view(group) != "prime256v1")
@@ -110,20 +129,23 @@ OrderedJson statement(const std::string& folder, const std::vector<std::string>&
 
 }  // namespace
 
-void make_p256_key(const std::string& path) {
+void make_p256_key(const std::string& path, std::string_view passphrase) {
   const Key key(EVP_EC_gen("P-256"), &EVP_PKEY_free);
   if (!key) fail_missing("OpenSSL cannot make a P-256 key on this machine");
   if (fs::exists(fs::symlink_status(path + ".pub")))
     fail_input("{}.pub: exists already: choose another name (a key is never overwritten)", path);
   const Bio bio(BIO_new(BIO_s_secmem()), &BIO_free);
-  MXT_ASSERT(bio && PEM_write_bio_PKCS8PrivateKey(bio.get(), key.get(), nullptr, nullptr, 0, nullptr, nullptr) == 1);
+  MXT_ASSERT(bio && PEM_write_bio_PKCS8PrivateKey(bio.get(), key.get(),
+                                                  passphrase.empty() ? nullptr : EVP_aes_256_cbc(), passphrase.data(),
+                                                  static_cast<int>(passphrase.size()), nullptr, nullptr) == 1);
   write_secret(path, text_of(bio.get()));
   write_file_atomic(path + ".pub", public_pem(key.get()));
 }
 
-std::string sign_model(const std::string& folder, const std::string& key_path, const std::string& left_out) {
+std::string sign_model(const std::string& folder, const std::string& key_path, const std::string& left_out,
+                       const Passphrase& passphrase) {
   if (!fs::is_directory(folder)) fail_input("{}: is no folder", folder);
-  const Key key = load_p256_key(key_path);
+  const Key key = load_p256_key(key_path, passphrase);
   std::vector<std::string> ignored = {".git", ".gitattributes", ".github", ".gitignore"};  // as that tool leaves out
   if (!left_out.empty()) ignored.push_back(left_out);
   const std::string payload = statement(folder, ignored).dump();

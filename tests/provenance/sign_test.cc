@@ -1,6 +1,7 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
+#include "provenance/model_sign.h"
 #include "provenance/support.h"
 
 namespace mxt::provenance {
@@ -135,6 +136,31 @@ TEST(Key, AKeystoreOpensWithItsPassphraseAlone) {
   run.put("big", j.dump());
   chmod(run.file("big").c_str(), 0600);
   EXPECT_THROW(load_key(run.file("big"), [] { return "correct horse"; }), Error);
+}
+
+TEST(Key, OfAModelsSignatureMayBeEncrypted) {
+  const RunFolder run;
+  const std::string path = run.file("p256.key"), model = run.file("model");
+  make_folders(model);
+  run.put("model/weights", "w");
+  make_p256_key(path, "correct horse");
+  EXPECT_TRUE(read_file(path).starts_with("-----BEGIN ENCRYPTED PRIVATE KEY-----"));
+  const auto refused = [&](const Passphrase& p, const std::string& part) {
+    try {
+      sign_model(model, path, "", p);
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+      return e.code();
+    }
+    return Exit::kOk;
+  };
+  EXPECT_EQ(refused({}, "is encrypted: set MINDXTRAIN_KEY_PASSPHRASE"), Exit::kMissing);
+  EXPECT_EQ(refused([] { return ""; }, "is encrypted: set MINDXTRAIN_KEY_PASSPHRASE"), Exit::kMissing);
+  EXPECT_EQ(refused([] { return "wrong"; }, "is not that of this key"), Exit::kBadInput);
+  EXPECT_EQ(refused([] { return std::string(5000, 'w'); }, "is not that of this key"), Exit::kBadInput);
+  EXPECT_EQ(refused([] { return "correct horse"; }, ""), Exit::kOk);
+  make_p256_key(run.file("plain.key"));
+  EXPECT_NE(sign_model(model, run.file("plain.key"), "").find("dsseEnvelope"), std::string::npos);
 }
 
 TEST(Key, APublicHalfIsNotOverwrittenEither) {
