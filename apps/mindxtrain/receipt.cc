@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "config/recipe.h"
 #include "machine.h"
@@ -43,12 +44,21 @@ void run_replay(const Options& o, provenance::VerifyReport& report) {
     for (int n = 1; work.empty() || fs::exists(fs::symlink_status(work)); ++n)
       work = n == 1 ? run + ".replay" : fmt::format("{}.replay{}", run, n);
   }
-  report.findings = replay(o.manifest, work, o.threads);
-  if (report.ok()) {
-    report.subjects.push_back("replay: the same plan choices, dataset and checkpoint");
+  const auto remove_ours = [&] {
     std::error_code ec;
     if (o.work.empty()) fs::remove_all(work, ec);
+  };
+  try {
+    report.findings = replay(o.manifest, work, o.threads);
+  } catch (...) {  // half a replay shows nothing, and the next one begins anew
+    remove_ours();
+    throw;
+  }
+  if (report.ok()) {
+    report.subjects.push_back("replay: the same plan choices, dataset and checkpoint");
+    remove_ours();
   } else {
+    log::warn("what the replay made is left in {}, to be looked into", work);
     report.subjects.push_back("replay: left in " + work);
   }
 }
@@ -124,7 +134,13 @@ void add_receipt(CLI::App& app) {
     if (o->manifest.empty())
       fail_input("receipt: give a run's folder or its manifest.json: mindxtrain receipt out/run1");
     std::error_code ec;
-    if (fs::is_directory(o->manifest, ec)) o->manifest = provenance::manifest_of(o->manifest);
+    if (fs::is_directory(o->manifest, ec)) {
+      const std::string folder = o->manifest;
+      o->manifest = provenance::manifest_of(folder);
+      if (!fs::exists(o->manifest, ec))
+        fail_input("{}: holds neither manifest.json nor {}/manifest.json: is no run, and no published copy of one",
+                   folder, provenance::kPublishedFolder);
+    }
     if (!o->prove.empty() || !o->proof.empty()) return run_proof(*o);
     provenance::VerifyOptions v{.of_a_run = true};
     config::Recipe recipe;

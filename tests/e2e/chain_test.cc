@@ -581,6 +581,12 @@ TEST(Replay, AnotherFolderGivesTheSameCheckpoint) {
   EXPECT_NE(r.out.find("replay: the same"), std::string::npos) << r.out;
   EXPECT_EQ(read_file(c.f / "moved.replay/kept"), "x");
   EXPECT_FALSE(fs::exists(c.f / "moved.replay2"));
+  // One that cannot be done leaves nothing.
+  fs::rename(c.f / "tokenizer", c.f / "elsewhere");
+  r = cli::run("receipt " + manifest + " --replay");
+  EXPECT_EQ(r.code, 1) << r.out;
+  EXPECT_FALSE(fs::exists(c.f / "moved.replay2")) << r.out;
+  fs::rename(c.f / "elsewhere", c.f / "tokenizer");
   // What the checkpoint was made of has changed since: the replay names what comes out differently.
   std::string recipe = read_file(c.f / "r.yaml");
   const auto tokenizer = c.f / "tokenizer/tokenizer_config.json";
@@ -601,6 +607,7 @@ TEST(Replay, AnotherFolderGivesTheSameCheckpoint) {
   EXPECT_EQ(cli::run("receipt " + copy).code, 0);
   EXPECT_EQ(cli::run("receipt " + copy + " --replay").code, 2);
   EXPECT_TRUE(fs::exists(copy + ".replay/manifest.json"));
+  EXPECT_NE(r.out.find("is left in " + (c.f / "again")), std::string::npos) << r.out;
   const auto inside = cli::run("receipt " + copy + " --replay --work " + copy + "/work");
   EXPECT_EQ(inside.code, 1) << inside.out;
   EXPECT_EQ(cli::run("receipt " + copy).code, 0);
