@@ -1,0 +1,179 @@
+// Tool calls, structured answers and reasoning by the API.
+
+#include "served.h"
+
+namespace mxt::serve::served {
+namespace {
+
+TEST(Api, AnAnswerWithoutThinkingIsContent) {
+  // A template that can switch thinking on but opens none itself: what comes decides.
+  Server s;
+  ServedModel m;
+  m.model = s.model.get(), m.scheduler = s.scheduler.get();
+  static const std::string folder = make_tiny_model(testing::TempDir() + "/serve_test_model");
+  m.tok = tokenizer::Tokenizer::from_folder(folder);
+  m.chat_source =
+      "{% for m in messages %}<s>{{ m.content }}</s>{% endfor %}{% if enable_thinking is defined and not "
+      "enable_thinking %}<think>\n\n</think>{% endif %}";
+  m.chat = tokenizer::ChatTemplate::compile(m.chat_source, "test", {}, {"<s>", "</s>"});
+  m.stop = {257};
+  m.names = {{"tiny", -1}};
+  Operator op(std::move(m), {});
+  HttpServer http(
+      {}, [&](const auto& r) { return op.gate(r); },
+      [&](const auto& r, auto reply) { op.handle(r, std::move(reply)); });
+  http.start();
+  const std::string url = "http://127.0.0.1:" + std::to_string(http.port());
+  nlohmann::json r{{"messages", {{{"role", "user"}, {"content", "hi"}}}},
+                   {"max_tokens", 6},
+                   {"temperature", 0},
+                   {"logit_bias", {{"65", 100}}}};
+  const auto j = mxt::serve::ask(url, "POST", "/v1/chat/completions", r.dump(), {}).json();
+  ASSERT_TRUE(j.contains("choices")) << j.dump();
+  EXPECT_FALSE(j["choices"][0]["message"]["content"].get<std::string>().empty());
+  EXPECT_FALSE(j["choices"][0]["message"].contains("reasoning")) << j.dump();
+  http.drain(0);
+}
+
+TEST(Api, StructuredOutputHoldsWhateverTheModelThinks) {
+  auto r = chat();
+  r["max_tokens"] = 300;
+  r["temperature"] = 1.0;
+  for (int seed = 0; seed < 4; ++seed) {
+    r["seed"] = seed;
+    r["response_format"] = nlohmann::json::parse(
+        R"({"type":"json_schema","json_schema":{"name":"x","strict":true,"schema":{"type":"object","properties":{"color":{"enum":["red","blue"]},"n":{"type":"integer","minimum":1,"maximum":20},
+      "tags":{"type":"array","items":{"type":"string","maxLength":4},"maxItems":2}},"required":["color","n","tags"],"additionalProperties":false}}})");
+    const auto j = post("/v1/chat/completions", r).json();
+    ASSERT_TRUE(j.contains("choices")) << j.dump();
+    const auto v = nlohmann::json::parse(j["choices"][0]["message"]["content"].get<std::string>());
+    EXPECT_TRUE(v["color"] == "red" || v["color"] == "blue");
+    EXPECT_TRUE(v["n"] >= 1 && v["n"] <= 20);
+    EXPECT_LE(v["tags"].size(), 2u);
+    EXPECT_EQ(j["choices"][0]["finish_reason"], "stop");
+  }
+}
+
+TEST(Api, RequiredToolCallsWholeAndStreamed) {
+  const auto j = post("/v1/chat/completions", with_tool()).json();
+  ASSERT_TRUE(j.contains("choices")) << j.dump();
+  const auto& c = j["choices"][0];
+  EXPECT_EQ(c["finish_reason"], "tool_calls");
+  EXPECT_TRUE(c["message"]["content"].is_null());
+  ASSERT_EQ(c["message"]["tool_calls"].size(), 1u);
+  const auto& call = c["message"]["tool_calls"][0];
+  EXPECT_EQ(call["type"], "function");
+  EXPECT_EQ(call["function"]["name"], "weather");
+  const auto arguments = nlohmann::json::parse(call["function"]["arguments"].get<std::string>());
+  EXPECT_TRUE(arguments["city"] == "Oslo" || arguments["city"] == "Rome");
+  auto r = with_tool();
+  r["stream"] = true;
+  r["tool_choice"] = {{"type", "function"}, {"function", {{"name", "weather"}}}};
+  std::string name, text, reason;
+  for (const auto& e : events(post("/v1/chat/completions", r).body))
+    for (const auto& ch : e["choices"]) {
+      if (!ch["finish_reason"].is_null()) reason = ch["finish_reason"];
+      if (!ch["delta"].contains("tool_calls")) continue;
+      const auto& d = ch["delta"]["tool_calls"][0];
+      EXPECT_EQ(d["index"], 0);
+      if (d["function"].contains("name")) name = d["function"]["name"];
+      text += d["function"]["arguments"].get<std::string>();
+    }
+  EXPECT_EQ(name, "weather");
+  EXPECT_EQ(text, call["function"]["arguments"].get<std::string>());
+  EXPECT_EQ(reason, "tool_calls");
+  // The answer goes back in.
+  auto next = with_tool();
+  next["tool_choice"] = "none";
+  next["messages"].push_back(c["message"]);
+  next["messages"].push_back({{"role", "tool"}, {"tool_call_id", call["id"]}, {"content", "sunny"}});
+  EXPECT_EQ(post("/v1/chat/completions", next).status, 200);
+}
+
+// The grammar leaves both ways open; what the model likes best decides.
+TEST(Api, AnAnswerBesideToolsIsAsTheSchemaSaysOrCalls) {
+  const auto id = [](const char* text) {
+    return std::to_string(
+        post("/tokenize", {{"prompt", text}, {"add_special_tokens", false}}).json()["tokens"][0].get<int>());
+  };
+  for (const char* format : {R"({"type":"json_object"})",
+                             R"({"type":"json_schema","json_schema":{"name":"x","schema":{"const":{"a":1}}}})"}) {
+    auto r = with_tool();
+    r["response_format"] = nlohmann::json::parse(format);
+    r["tool_choice"] = "auto";
+    r["logit_bias"] = {{id("<"), 100}};
+    const auto call = post("/v1/chat/completions", r).json();
+    ASSERT_TRUE(call.contains("choices")) << call.dump();
+    EXPECT_EQ(call["choices"][0]["finish_reason"], "tool_calls") << call.dump();
+    EXPECT_EQ(call["choices"][0]["message"]["tool_calls"][0]["function"]["name"], "weather");
+    r["logit_bias"] = {{id("{"), 100}, {id("}"), 100}};
+    const auto said = post("/v1/chat/completions", r).json();
+    ASSERT_TRUE(said.contains("choices")) << said.dump();
+    EXPECT_FALSE(said["choices"][0]["message"].contains("tool_calls")) << said.dump();
+    EXPECT_EQ(said["choices"][0]["message"]["content"].get<std::string>().substr(0, 1), "{");
+  }
+}
+
+// As rows of training may have them (tokenizer/chat/input): no envelope, parameters and arguments as JSON text, the
+// older function_call with its result.
+TEST(Api, ToolsAndCallsAreTakenInEverySpelling) {
+  using Any = nlohmann::ordered_json;  // the order of members is text too
+  const auto tokens = [&](const Any& r) {
+    const auto a = send(shared(), "POST", "/tokenize", r.dump());
+    EXPECT_EQ(a.status, 200) << a.body;
+    return a.json().value("tokens", nlohmann::json());
+  };
+  const auto proper = Any::parse(
+      R"({"messages":[{"role":"user","content":"w?"},
+          {"role":"assistant","content":"","tool_calls":[{"type":"function","function":{"name":"weather","arguments":{"city":"Oslo"}}}]},
+          {"role":"tool","content":"12"}],
+          "tools":[{"type":"function","function":{"name":"weather","description":"d","parameters":{"type":"object","properties":{"city":{"enum":["Oslo"]}}}}}]})");
+  const auto want = tokens(proper);
+  auto r = proper;
+  r["messages"][1]["tool_calls"][0] = {{"name", "weather"}, {"arguments", {{"city", "Oslo"}}}};
+  EXPECT_EQ(tokens(r), want);
+  r["messages"][1]["tool_calls"][0]["arguments"] = R"({"city": "Oslo"})";
+  EXPECT_EQ(tokens(r), want);
+  r["messages"][1].erase("tool_calls");
+  r["messages"][1]["function_call"] = {{"name", "weather"}, {"arguments", R"({"city":"Oslo"})"}};
+  r["messages"][2]["role"] = "function";
+  EXPECT_EQ(tokens(r), want);
+  r["tools"] = Any::array({proper["tools"][0]["function"]});
+  EXPECT_EQ(tokens(r), want);
+  r["tools"][0]["parameters"] = r["tools"][0]["parameters"].dump();
+  EXPECT_EQ(tokens(r), want);
+  r["tools"] = r["tools"].dump();
+  EXPECT_EQ(tokens(r), want);
+
+  for (const char* choice : {R"("required")", R"({"type":"function","function":{"name":"weather"}})",
+                             R"({"type":"function","name":"weather"})", R"({"name":"weather"})"}) {
+    auto q = with_tool();
+    q["tools"][0] = q["tools"][0]["function"];
+    q["tool_choice"] = nlohmann::json::parse(choice);
+    const auto j = post("/v1/chat/completions", q).json();
+    ASSERT_TRUE(j.contains("choices")) << j.dump();
+    EXPECT_EQ(j["choices"][0]["message"]["tool_calls"][0]["function"]["name"], "weather") << choice;
+  }
+  auto q = with_tool();
+  q["tools"][0] = q["tools"][0]["function"];
+  q["tool_choice"] = {{"name", "other"}};
+  EXPECT_EQ(post("/v1/chat/completions", q).json()["error"]["param"], "tool_choice");
+  Any p = proper;
+  p["messages"][1]["function_call"] = {{"name", "weather"}, {"arguments", "{}"}};
+  EXPECT_EQ(send(shared(), "POST", "/tokenize", p.dump()).status, 400);  // both ways at once
+  p = proper;
+  p["messages"][0]["tool_calls"] = p["messages"][1]["tool_calls"];
+  EXPECT_EQ(send(shared(), "POST", "/tokenize", p.dump()).json()["error"]["param"], "messages[0].tool_calls");
+}
+
+TEST(Api, ThinkingIsReasoning) {
+  auto r = chat();
+  r["chat_template_kwargs"] = {{"enable_thinking", true}};
+  const auto m = post("/v1/chat/completions", r).json()["choices"][0]["message"];
+  EXPECT_EQ(m["content"], "");
+  EXPECT_FALSE(m["reasoning"].get<std::string>().empty());
+  EXPECT_EQ(m["reasoning"], m["reasoning_content"]);
+}
+
+}  // namespace
+}  // namespace mxt::serve::served
