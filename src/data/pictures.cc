@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/hash.h"
+#include "tokenizer/chat/input/conversation.h"
 
 namespace mxt::data {
 namespace {
@@ -117,10 +118,17 @@ std::vector<std::string> take_pictures(OrderedJson& messages, std::vector<std::s
         if (taken == given.size())
           fail_input("{}: a part of type \"{}\" has no picture: give its \"image\", or \"images\" beside the messages",
                      where, kind);
+        // llava-instruct-mix and its like say which.
+        if (const auto index = part.find("index"); index != part.end() && !index->is_null()) {
+          if (*index != taken)
+            fail_input("{}: a part of type \"{}\" has the index {}, the next of \"images\" is {}: name them in order",
+                       where, kind, index->dump(), taken);
+          part.erase(index);
+        }
         source = given[taken++];
       }
       sources.push_back(std::move(source));
-      part = OrderedJson{{"type", "text"}, {"text", std::string(kPictureMark)}};
+      part = tokenizer::picture_part(part, kPictureMark);
     }
   }
   if (taken < given.size())

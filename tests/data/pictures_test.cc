@@ -116,6 +116,13 @@ TEST(Pictures, ThatDoNotFitTheirRowAreNamed) {
                   photo + "]}")
                 .find("parts of type \"image\" for 0"),
             std::string::npos);
+  const auto shown = [&](const char* index) {
+    return error(
+        R"({"messages":[{"role":"user","content":[{"type":"image","index":0,"text":null},{"type":"image","index":)" +
+        std::string(index) + R"(}]},{"role":"assistant","content":"a"}],"images":[)" + photo + "," + photo + "]}");
+  };
+  EXPECT_EQ(shown("1"), "");
+  EXPECT_NE(shown("0").find("has the index 0, the next of \"images\" is 1"), std::string::npos) << shown("0");
   EXPECT_NE(error(R"({"input_ids":[1,259,2],"labels":[1,-100,2]})").find("no picture"), std::string::npos);
   EXPECT_NE(error(R"({"input_ids":[1,2],"labels":[1,2],"images":[)" + photo + "]}").find("has no places"),
             std::string::npos);

@@ -400,6 +400,19 @@ TEST(Shape, MembersOfPartsThatAreNotUsedAreSaid) {
   EXPECT_EQ(said(R"(,"annotations":[],"id":null)"), "");
   EXPECT_EQ(said(R"(,"cache_control":{"type":"ephemeral"})"),
             "\"cache_control\" of a part of messages[0]'s content is not used|");
+  const auto shown = [](const std::string& part) {
+    return notes(read(row(R"({"messages":[{"role":"user","content":[{"type":"text","text":"q"},{)" + part +
+                          R"(}]},{"role":"assistant","content":"a"}]})")));
+  };
+  EXPECT_EQ(shown(R"("type":"image_url","image_url":{"url":"a.png"})"), "");
+  EXPECT_EQ(shown(R"("type":"image_url","image_url":{"url":"a.png","detail":"auto"})"), "");
+  EXPECT_EQ(shown(R"("type":"image_url","image_url":{"url":"a.png","detail":"low"})"),
+            "\"image_url.detail\" of a part of messages[0]'s content is not used|");
+  EXPECT_EQ(shown(R"("type":"image","image":"a.png","text":null,"max_pixels":3136)"),
+            "\"max_pixels\" of a part of messages[0]'s content is not used|");
+  EXPECT_EQ(shown(R"("type":"image","image":"a.png","path":"b.png","text":"a cat")"),
+            "\"path\" of a part of messages[0]'s content is not used|"
+            "\"image.text\" of a part of messages[0]'s content is not used|");
 }
 
 }  // namespace

@@ -95,7 +95,7 @@ void take_pictures(OrderedJson& message, const std::string& mark, std::vector<st
       refuse(at, "{}: pictures are not fetched: send a data URI (data:image/png;base64,…)", at);
     if (uris.size() == kMaxPictures) refuse(at, "more than {} pictures", kMaxPictures);
     uris.push_back(uri);
-    part = OrderedJson{{"type", "text"}, {"text", mark}};
+    part = tokenizer::picture_part(part, mark);
   }
 }
 

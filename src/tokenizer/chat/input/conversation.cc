@@ -146,6 +146,26 @@ OrderedJson normalize_messages(OrderedJson messages, std::string_view name) {
   return messages;
 }
 
+OrderedJson picture_part(const OrderedJson& part, std::string_view mark) {
+  OrderedJson out{{"type", "text"}, {"text", std::string(mark)}};
+  const OrderedJson* source = nullptr;
+  for (const char* key : {"image", "image_url", "url", "path"})
+    if (source == nullptr) source = member(part, key);
+  for (const auto& [key, value] : part.items()) {
+    if (key == "type" || value.is_null()) continue;
+    if (&value != source) {
+      out[key == "text" ? part["type"].get<std::string>() + ".text" : key] = value;
+      continue;
+    }
+    if (!value.is_object()) continue;
+    for (const auto& [inner, v] : value.items()) {
+      const bool as_always = inner == "url" || inner == "path" || (inner == "detail" && v == "auto");
+      if (!as_always) out[key + "." + inner] = v;
+    }
+  }
+  return out;
+}
+
 std::vector<std::pair<std::string, size_t>> unused_part_members(const OrderedJson& messages) {
   std::vector<std::pair<std::string, size_t>> out;
   for (size_t i = 0; i < messages.size(); ++i) {

@@ -32,7 +32,12 @@ class BadChat : public Error {
 // arguments {}. Arguments stay as given, object or JSON text, but must be one of both. Order and further members stay.
 OrderedJson normalize_messages(OrderedJson messages, std::string_view name = "messages");
 
-// Members of text parts that normalize_messages() passes over (cache_control), each with the first message that has it.
+// A text part, `mark`, in the place of one that shows a picture: its source, the first there is of `image`,
+// `image_url`, `url` and `path`, is taken out, and members beside it (of an object: image_url.detail) stay for
+// unused_part_members().
+OrderedJson picture_part(const OrderedJson& part, std::string_view mark);
+
+// Members of parts that normalize_messages() passes over (cache_control), each with the first message that has it.
 std::vector<std::pair<std::string, size_t>> unused_part_members(const OrderedJson& messages);
 
 // Tools, one tool and parameters given as JSON text are parsed; a tool without its envelope gets it.
