@@ -300,6 +300,18 @@ TEST(UnreadMembers, OfCallsToo) {
       "{% if add_generation_prompt %}assistant: {% endif %}",
       "all", {{"eos_token", "_"}});
   EXPECT_EQ(unread(*all, list({kUser, call(R"(,"thoughts":"hm")", "")})), "");
+  // Calls without an envelope: what stood outside of the function is said, or printed, all the same.
+  const std::string bare =
+      "{% for m in messages %}{{ m.role }}: {{ m.content }}{% for c in m.tool_calls %}{{ c.name ~ ' ' ~ (c.arguments | "
+      "tojson) }}{{ SIGNED }}{% endfor %}_\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}";
+  const auto with = [&](const std::string& read) {
+    std::string source = bare;
+    return ChatTemplate::compile(source.replace(source.find("SIGNED"), 6, read), "bare", {{"eos_token", "_"}});
+  };
+  EXPECT_EQ(unread(*with("''"), list({kUser, call("", "")})), "");
+  EXPECT_EQ(unread(*with("''"), list({kUser, call(R"(,"thoughts":"hm","weight":0)", R"(,"strict":true)")})),
+            "tool_calls.strict@1 tool_calls.thoughts@1 tool_calls.weight@1 ");
+  EXPECT_EQ(unread(*with("c.thoughts"), list({kUser, call(R"(,"thoughts":"hm")", "")})), "");
 }
 
 TEST(LeftOutThoughts, ThoseOfEarlierTurnsThatAreTrained) {

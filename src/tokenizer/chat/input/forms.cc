@@ -173,7 +173,8 @@ void put_call(const Forms& forms, const ChatTemplate& t, OrderedJson& call) {
   put_arguments(forms, t, function["arguments"]);
   if (forms.bare_calls) {
     OrderedJson bare = std::move(function);
-    if (call.contains("id")) bare["id"] = std::move(call["id"]);
+    for (const auto& [key, value] : call.items())
+      if (key != "function" && key != "type" && key != "index" && !bare.contains(key)) bare[key] = std::move(value);
     call = std::move(bare);
   } else if (forms.needs_type && !call.contains("type")) {
     OrderedJson typed{{"type", "function"}};

@@ -219,18 +219,19 @@ void find_unread_in_calls(ChatRun& run, const jinja::Rendered& r, size_t i, std:
     const Dict* function = function_of(items[item]);
     if (!function) continue;
     const Dict& call = items[item].as<Dict>();
-    for (const Dict* d : {&call, function}) {
-      if (d == function && function == &call) continue;
+    std::vector<const Dict*> parts{&call};
+    if (function != &call) parts.push_back(function);
+    for (const Dict* d : parts) {
       for (const auto& [k, v] : d->items) {
         const std::string& key = k.text();
         if (key == "id" || key == "type" || key == "index" || key == "function" || key == "name" ||
             key == "arguments" || !says_something(v))
           continue;
-        const std::string path = (d == function ? "tool_calls.function." : "tool_calls.") + key;
+        const std::string path = (d == &call ? "tool_calls." : "tool_calls.function.") + key;
         if (!met.insert(path).second) continue;
         const auto of = [&](std::string_view name) { return name == key; };
         Value other = changed(run, *d, of, std::nullopt);
-        if (d == function) other = changed(run, call, [](std::string_view name) { return name == "function"; }, other);
+        if (d != &call) other = changed(run, call, [](std::string_view name) { return name == "function"; }, other);
         std::vector<Value> rest = items;
         rest[item] = other;
         Variant variant = run.whole();
