@@ -193,6 +193,13 @@ TEST(Api, BadFieldsAreRefusedByName) {
   for (const char* body : {"", "{", "[]", "nul", "{\"a\":1,\"a\":2}", "\xff\xfe", "{\"messages\":\"\xff\"}"})
     EXPECT_EQ(send(shared(), "POST", path, std::string(body) + " ").status, 400) << body;
   EXPECT_EQ(send(shared(), "POST", path, std::string(100000, '[')).status, 400);
+  const auto why = [&](const std::string& body) {
+    return send(shared(), "POST", path, body).json()["error"]["message"].get<std::string>();
+  };
+  EXPECT_TRUE(why("{\"a\": nul}").starts_with("the request body:1:10: not valid JSON: syntax error"))
+      << why("{\"a\": nul}");
+  EXPECT_TRUE(why("{\"temperature\": 1e999}").starts_with("the request body:1:17: 1e999 is beyond the largest number"));
+  EXPECT_EQ(why("{\"a\": 1, \"a\": 2}"), "the request body: key \"a\" stands twice in one object");
   EXPECT_TRUE(alive());
 }
 

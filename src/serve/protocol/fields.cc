@@ -12,9 +12,9 @@ namespace mxt::serve {
 OrderedJson parse_body(const std::string& body) {
   OrderedJson j;
   try {
-    j = parse_ordered_json(body, "request");
+    j = parse_ordered_json(body, "the request body");
   } catch (const Error& e) {
-    refuse("", "the request body is not valid JSON: {}", e.what());
+    refuse("", "{}", e.what());
   }
   if (!j.is_object()) refuse("", "the request body must be a JSON object");
   return j;
