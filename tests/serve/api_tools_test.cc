@@ -166,6 +166,20 @@ TEST(Api, ToolsAndCallsAreTakenInEverySpelling) {
   EXPECT_EQ(send(shared(), "POST", "/tokenize", p.dump()).json()["error"]["param"], "messages[0].tool_calls");
 }
 
+TEST(Api, ARefusalComesBackAsWhatWasSaid) {
+  const auto tokens = [](const std::string& assistant) {
+    return send(shared(), "POST", "/tokenize",
+                R"({"messages":[{"role":"user","content":"hi"},{"role":"assistant",)" + assistant + "}]}")
+        .json()["tokens"];
+  };
+  const auto want = tokens(R"("content":"I can't.")");
+  ASSERT_FALSE(want.empty());
+  EXPECT_EQ(tokens(R"("content":null,"refusal":"I can't.")"), want);
+  EXPECT_EQ(tokens(R"("refusal":"I can't.")"), want);
+  EXPECT_EQ(tokens(R"("content":[{"type":"refusal","refusal":"I can't."}])"), want);
+  EXPECT_EQ(tokens(R"("content":null,"refusal":"")"), nullptr);
+}
+
 TEST(Api, ThinkingIsReasoning) {
   auto r = chat();
   r["chat_template_kwargs"] = {{"enable_thinking", true}};

@@ -107,6 +107,25 @@ TEST(Conversation, WhatIsNoCallIsRefusedWithItsPlace) {
   EXPECT_TRUE(refusal(R"([4])").starts_with("d.jsonl:3: messages[0] must be"));
 }
 
+std::string normalized(const char* assistant) {
+  return normalize_messages(json(std::string(R"([{"role":"user","content":"x"},)") + assistant + "]"))[1].dump();
+}
+
+TEST(Conversation, ARefusalWithoutContentIsWhatTheAssistantSays) {
+  const std::string said = R"({"role":"assistant","content":"I can't."})";
+  EXPECT_EQ(normalized(R"({"role":"assistant","content":null,"refusal":"I can't."})"), said);
+  EXPECT_EQ(normalized(R"({"role":"assistant","refusal":"I can't."})"), said);
+  EXPECT_EQ(normalized(R"({"role":"assistant","content":"","refusal":"I can't.","tool_calls":[]})"),
+            R"({"role":"assistant","content":"I can't.","tool_calls":[]})");
+  EXPECT_EQ(normalized(R"({"role":"assistant","content":[],"refusal":"I can't."})"), said);
+  EXPECT_EQ(normalized(R"({"role":"assistant","content":[{"type":"refusal","refusal":"I can't."}]})"), said);
+  // Beside an answer it is a member like others, which the template reads or not.
+  for (const char* as_it_came : {R"({"role":"assistant","content":"No.","refusal":"I can't."})",
+                                 R"({"role":"user","content":"","refusal":"I can't."})"})
+    EXPECT_EQ(normalized(as_it_came), as_it_came);
+  EXPECT_TRUE(refusal(R"([{"role":"assistant","refusal":7}])").starts_with("d.jsonl:3: messages[0]: \"refusal\""));
+}
+
 TEST(Conversation, NormalizingTwiceIsNormalizingOnce) {
   const OrderedJson g = json(read_file(kFolder + "shapes.json"));
   for (const OrderedJson& row : g["rows"]) {

@@ -175,8 +175,10 @@ void check_messages(const OrderedJson& messages, const std::string& where, std::
     const auto content = m.find("content");
     const bool calls = (m.contains("tool_calls") && !m["tool_calls"].is_null()) ||
                        (m.contains("function_call") && !m["function_call"].is_null());
+    const auto refusal = m.find("refusal");
+    const bool refuses = *role == "assistant" && refusal != m.end() && !refusal->is_null() && *refusal != "";
     if (content == m.end() || content->is_null()) {
-      if (!calls) fail_input("{}: {}[{}] has no \"content\" (and no \"tool_calls\")", where, column, i);
+      if (!calls && !refuses) fail_input("{}: {}[{}] has no \"content\" (and no \"tool_calls\")", where, column, i);
     } else if (!content->is_string() && !content->is_array()) {
       fail_input("{}: {}[{}]: \"content\" must be a text", where, column, i);
     }

@@ -59,10 +59,10 @@ void check_message(const OrderedJson& m, const ServedModel& served, const std::s
   check_role(role, chat, at);
   for (const char* text : {"name", "tool_call_id", "reasoning_content", "reasoning", "thinking", "refusal"})
     f.text(text);
-  const bool calls = f.has("tool_calls") || f.has("function_call");
+  const bool speaks = f.has("tool_calls") || f.has("function_call") || !f.text("refusal").empty();
   if (f.has("content"))
     check_content(*f.get("content"), served.show != nullptr, at + ".content");
-  else if (role != "assistant" || !calls)
+  else if (role != "assistant" || !speaks)
     refuse(at + ".content", "{}.content is missing", at);
   for (const char* name : {"tool_calls", "function_call"})
     if (f.has(name) && role != "assistant") refuse(at + "." + name, "{}.{}: only the assistant calls tools", at, name);

@@ -113,6 +113,22 @@ void check_calculations(OrderedJson& content, const OrderedJson* role, const std
   }
 }
 
+// What the model said in place of an answer: OpenAI's form has it outside the content.
+void take_refusal(OrderedJson& message, const std::string& at) {
+  const auto refusal = message.find("refusal");
+  if (refusal == message.end()) return;
+  if (!refusal->is_string()) throw BadChat(at, ": \"refusal\" must be a text");
+  const auto says = [&](const char* key) {
+    const OrderedJson* v = member(message, key);
+    return v && *v != "" && *v != OrderedJson::array();
+  };
+  if (*refusal == "" || says("content") || says("tool_calls")) return;
+  if (const OrderedJson* role = member(message, "role"); !role || *role != "assistant") return;
+  OrderedJson said = std::move(*refusal);
+  message.erase(refusal);
+  message["content"] = std::move(said);
+}
+
 void normalize_message(OrderedJson& message, const std::string& at) {
   if (!message.is_object()) throw BadChat(at, " must be an object with \"role\" and \"content\"");
   const bool no_content = message.contains("content") && message["content"].is_null() &&
@@ -120,6 +136,7 @@ void normalize_message(OrderedJson& message, const std::string& at) {
   drop_nulls(message);
   if (no_content) message["content"] = nullptr;
   take_older_call(message, at);
+  take_refusal(message, at);
   if (const auto calls = message.find("tool_calls"); calls != message.end()) {
     if (!calls->is_array()) throw BadChat(at, ": \"tool_calls\" must be an array");
     for (size_t k = 0; k < calls->size(); ++k) normalize_call((*calls)[k], fmt::format("{}.tool_calls[{}]", at, k));
