@@ -126,6 +126,16 @@ TEST(Conversation, ARefusalWithoutContentIsWhatTheAssistantSays) {
   EXPECT_TRUE(refusal(R"([{"role":"assistant","refusal":7}])").starts_with("d.jsonl:3: messages[0]: \"refusal\""));
 }
 
+TEST(Conversation, ReasoningOfTwoNamesIsOne) {
+  EXPECT_EQ(normalized(R"({"role":"assistant","content":"a","reasoning":"b","reasoning_content":"b"})"),
+            R"({"role":"assistant","content":"a","reasoning":"b","reasoning_content":"b"})");
+  EXPECT_EQ(normalized(R"({"role":"assistant","content":"a","reasoning":"b","reasoning_content":""})"),
+            R"({"role":"assistant","content":"a","reasoning":"b"})");
+  EXPECT_EQ(refusal(R"([{"role":"assistant","content":"a","reasoning":"b","reasoning_content":"c"}])"),
+            "d.jsonl:3: messages[0]: a message has \"reasoning_content\" and another \"reasoning\": leave one of them "
+            "out");
+}
+
 TEST(Conversation, NormalizingTwiceIsNormalizingOnce) {
   const OrderedJson g = json(read_file(kFolder + "shapes.json"));
   for (const OrderedJson& row : g["rows"]) {

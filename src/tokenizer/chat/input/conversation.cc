@@ -129,6 +129,20 @@ void take_refusal(OrderedJson& message, const std::string& at) {
   message["content"] = std::move(said);
 }
 
+// It goes by three names, of which a template is given one: two that differ would lose one unsaid.
+void check_reasoning(OrderedJson& message, const std::string& at) {
+  std::string said;
+  for (const char* key : {"reasoning_content", "thinking", "reasoning"}) {
+    const OrderedJson* v = member(message, key);
+    if (!v || *v == "") continue;
+    if (!said.empty() && *v != message[said])
+      throw BadChat(at, fmt::format(": a message has \"{}\" and another \"{}\": leave one of them out", said, key));
+    if (said.empty()) said = key;
+  }
+  for (const char* key : {"reasoning_content", "thinking", "reasoning"})
+    if (const auto it = message.find(key); !said.empty() && it != message.end() && *it == "") message.erase(it);
+}
+
 void normalize_message(OrderedJson& message, const std::string& at) {
   if (!message.is_object()) throw BadChat(at, " must be an object with \"role\" and \"content\"");
   const bool no_content = message.contains("content") && message["content"].is_null() &&
@@ -137,6 +151,7 @@ void normalize_message(OrderedJson& message, const std::string& at) {
   if (no_content) message["content"] = nullptr;
   take_older_call(message, at);
   take_refusal(message, at);
+  check_reasoning(message, at);
   if (const auto calls = message.find("tool_calls"); calls != message.end()) {
     if (!calls->is_array()) throw BadChat(at, ": \"tool_calls\" must be an array");
     for (size_t k = 0; k < calls->size(); ++k) normalize_call((*calls)[k], fmt::format("{}.tool_calls[{}]", at, k));
