@@ -293,6 +293,56 @@ TEST(Folder, OfQwen2sOldFilesIsReadAsQwen2Reads) {
   }
 }
 
+// Ids and texts by transformers 5.24.
+TEST(Folder, SpecialTokensThatNobodyAddedAreAdded) {
+  const std::string dir = testing::TempDir() + "/named_tokens";
+  const auto open = [&](const Json& config, const Json& map = Json(), const Json& added = Json()) {
+    fs::remove_all(dir);
+    make_folders(dir);
+    write_file_atomic(dir + "/tokenizer.json",
+                      R"({"added_tokens":[{"id":5,"content":"<s>","single_word":false,"lstrip":false,"rstrip":false,)"
+                      R"("normalized":false,"special":true}],"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":)"
+                      R"(false,"use_regex":false},"decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":)"
+                      R"({"a":0,"<":1,"b":2,">":3,"<b>":4,"<s>":5},"merges":[]}})");
+    write_file_atomic(dir + "/tokenizer_config.json", config.dump());
+    if (!map.is_null()) write_file_atomic(dir + "/special_tokens_map.json", map.dump());
+    if (!added.is_null()) write_file_atomic(dir + "/added_tokens.json", added.dump());
+    return Tokenizer::from_folder(dir);
+  };
+  using Ids = std::vector<int32_t>;
+  const auto known = open({{"eos_token", "<b>"}});  // the vocabulary has it
+  EXPECT_EQ(known->eos(), 4);
+  EXPECT_EQ(known->encode("a<b><s>"), (Ids{0, 4, 5}));
+  EXPECT_TRUE(known->is_special(4));
+  EXPECT_EQ(open(Json::object())->encode("a<b>"), (Ids{0, 1, 2, 3}));
+
+  const auto named = open({{"pad_token", "<>"},
+                           {"eos_token", "<a>"},
+                           {"image_token", "<aa>"},
+                           {"add_bos_token", true},
+                           {"additional_special_tokens", {"<s>", {{"content", "<bb>"}, {"lstrip", true}}}}});
+  EXPECT_EQ(named->eos(), 6);
+  EXPECT_EQ(named->encode("<a><><aa><bb>"), (Ids{6, 7, 8, 9}));
+  EXPECT_EQ(named->vocab_size(), 10);
+
+  // The older file stands in for a configuration without added_tokens_decoder.
+  const Json map{{"eos_token", {{"content", "<a>"}, {"normalized", false}}}, {"bos_token", "<s>"}};
+  EXPECT_EQ(open({{"eos_token", "<b>"}}, map)->eos(), 6);
+  EXPECT_EQ(open({{"eos_token", "<b>"}}, map)->bos(), 5);
+  EXPECT_EQ(open({{"eos_token", "<b>"}, {"added_tokens_decoder", Json::object()}}, map)->eos(), 4);
+
+  const auto old = open({{"eos_token", "<a>"}}, Json(), {{"<a>", 6}, {"<aa>", 7}});
+  EXPECT_EQ(old->encode("<a><aa>"), (Ids{6, 7}));
+  EXPECT_TRUE(old->is_special(6));
+  EXPECT_FALSE(old->is_special(7));
+  try {
+    open(Json::object(), Json(), {{"<a>", 9}});
+    FAIL() << "an id that no one else would give";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("has id 9, but Hugging Face gives it 6"), std::string::npos) << e.what();
+  }
+}
+
 TEST(Folder, ReadsConfigTemplatesAndOldFiles) {
   const std::string dir = testing::TempDir() + "/folder";
   fs::remove_all(dir);

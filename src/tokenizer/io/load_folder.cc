@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -76,6 +79,18 @@ Spec from_vocab_txt(const std::string& dir, const Json& config) {
   return spec;
 }
 
+// tokenizer_config.json, and what special_tokens_map.json puts in its place where the former is of before
+// added_tokens_decoder: so transformers 5 reads the two.
+Json named_tokens(const std::string& dir, const Json& config) {
+  const std::string path = dir + "/special_tokens_map.json";
+  if (config.contains("added_tokens_decoder") || !fs::exists(path)) return config;
+  const Json map = read_json_file(path);
+  if (!map.is_object()) fail_input("{}: not an object", path);
+  Json named = config;
+  named.update(map);
+  return named;
+}
+
 void read_special(const Json& j, Spec& spec) {
   const auto take = [&](const char* key, std::string& to) {
     if (to.empty() && j.contains(key)) to = token_text(j.at(key));
@@ -86,18 +101,52 @@ void read_special(const Json& j, Spec& spec) {
   take("unk_token", spec.unk_token);
 }
 
+bool has_lower_id(const AddedToken& a, const AddedToken& b) { return a.id < b.id; }
+
+// They go by name (eos_token; a model's own: image_token), or stand in a list.
+std::vector<Json> special_tokens(const Json& named) {
+  constexpr std::array kNames{"bos_token", "eos_token", "unk_token", "sep_token",
+                              "pad_token", "cls_token", "mask_token"};
+  std::vector<Json> out;
+  const auto add = [&](const Json& token) {
+    if (!token_text(token).empty()) out.push_back(token);
+  };
+  for (const char* name : kNames)
+    if (named.contains(name)) add(named.at(name));
+  for (const auto& [key, token] : named.items())
+    if (key.ends_with("_token")) add(token);
+  const auto extra = named.find("extra_special_tokens");
+  const auto list = extra != named.end() && !extra->empty() ? extra : named.find("additional_special_tokens");
+  if (list != named.end() && list->is_structured())
+    for (const Json& token : *list) add(token);
+  return out;
+}
+
+// After those of the file, in the order of their ids.
+void add_more(std::vector<AddedToken> more, Spec& spec) {
+  if (more.empty()) return;
+  std::stable_sort(more.begin(), more.end(), has_lower_id);
+  spec.added.insert(spec.added.end(), more.begin(), more.end());
+  check_added_ids(spec);
+  std::stable_sort(spec.added.begin(), spec.added.end(), has_lower_id);
+}
+
 // {"token": id}, of before tokenizer_config.json knew added_tokens_decoder.
-void read_added_tokens(const std::string& path, Spec& spec) {
+void read_added_tokens(const std::string& path, const std::vector<Json>& special, Spec& spec) {
   const Json all = read_json_file(path);
   if (!all.is_object()) fail_input("{}: not an object", path);
+  std::vector<AddedToken> more;
   for (const auto& [content, id] : all.items()) {
     if (!id.is_number_unsigned() || id.get<uint64_t>() > 9'999'999)
       fail_input("{}: \"{}\" has no token id", path, content);
     const bool known =
         std::any_of(spec.added.begin(), spec.added.end(), [&](const AddedToken& a) { return a.content == content; });
-    if (!known && !content.empty())
-      spec.added.push_back({.id = id.get<int32_t>(), .content = content, .normalized = true});
+    if (known || content.empty()) continue;
+    const bool is_special =
+        std::any_of(special.begin(), special.end(), [&](const Json& token) { return token_text(token) == content; });
+    more.push_back({.id = id.get<int32_t>(), .content = content, .special = is_special, .normalized = !is_special});
   }
+  add_more(std::move(more), spec);
 }
 
 // Tokens that tokenizer_config.json knows and tokenizer.json does not: transformers adds them.
@@ -122,11 +171,32 @@ void read_added_decoder(const Json& config, Spec& spec) {
     a.single_word = t.value("single_word", false);
     more.push_back(std::move(a));
   }
-  const auto lower = [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; };
-  std::stable_sort(more.begin(), more.end(), lower);
-  spec.added.insert(spec.added.end(), more.begin(), more.end());
-  if (!more.empty()) check_added_ids(spec);
-  std::stable_sort(spec.added.begin(), spec.added.end(), lower);
+  add_more(std::move(more), spec);
+}
+
+// Those that nobody added are added by transformers: with the vocabulary's id, or the next.
+void add_special(const std::vector<Json>& special, Spec& spec) {
+  std::unordered_map<std::string_view, int32_t> ids;
+  for (size_t i = 0; i < spec.model.tokens.size(); ++i)
+    if (spec.model.present[i]) ids.emplace(spec.model.tokens[i], static_cast<int32_t>(i));
+  auto next = static_cast<int32_t>(ids.size());
+  std::set<std::string> added;
+  for (const AddedToken& a : spec.added) next = std::max(next, a.id + 1), added.insert(a.content);
+  for (const Json& token : special) {
+    AddedToken a{.content = token_text(token), .special = true};
+    if (!added.insert(a.content).second) continue;
+    const auto known = ids.find(a.content);
+    a.id = known == ids.end() ? next : known->second;
+    if (token.is_object()) {
+      a.normalized = token.value("normalized", false);
+      a.lstrip = token.value("lstrip", false);
+      a.rstrip = token.value("rstrip", false);
+      a.single_word = token.value("single_word", false);
+    }
+    next = std::max(next, a.id + 1);
+    spec.added.push_back(std::move(a));
+  }
+  std::stable_sort(spec.added.begin(), spec.added.end(), has_lower_id);
 }
 
 void read_template(const std::string& dir, const Json& config, Spec& spec) {
@@ -167,11 +237,13 @@ Spec spec_from_folder(const std::string& dir) {
     const Json model = has("config.json") ? read_json_file(dir + "/config.json") : Json::object();
     const bool named = model.is_object() && model.contains("model_type") && model["model_type"].is_string();
     if (has("tokenizer.json")) apply_class_flags(config, named ? model["model_type"].get<std::string>() : "", spec);
-    read_special(config, spec);
-    if (has("special_tokens_map.json")) read_special(read_json_file(dir + "/special_tokens_map.json"), spec);
+    const Json tokens = named_tokens(dir, config);
+    const std::vector<Json> special = special_tokens(tokens);
+    read_special(tokens, spec);
     read_added_decoder(config, spec);
     if (!config.contains("added_tokens_decoder") && has("added_tokens.json"))
-      read_added_tokens(dir + "/added_tokens.json", spec);
+      read_added_tokens(dir + "/added_tokens.json", special, spec);
+    add_special(special, spec);
     read_template(dir, config, spec);
     if (config.value("mindxtrain_characters", false)) spec.model.kind = ModelSpec::Kind::kCharacters;
   } catch (const Json::exception& e) {
