@@ -325,6 +325,23 @@ TEST(Folder, SpecialTokensThatNobodyAddedAreAdded) {
   EXPECT_EQ(named->encode("<a><><aa><bb>"), (Ids{6, 7, 8, 9}));
   EXPECT_EQ(named->vocab_size(), 10);
 
+  // A model with fewer rows: what no text can hold is left out, and texts must end.
+  const auto with_rows = [&](int rows, const Json& config) {
+    open(config);
+    write_file_atomic(dir + "/config.json", Json{{"vocab_size", rows}}.dump());
+    return Tokenizer::from_folder(dir);
+  };
+  EXPECT_EQ(with_rows(8, {{"pad_token", "<a>"}})->vocab_size(), 7);
+  EXPECT_EQ(with_rows(6, {{"pad_token", "<a>"}})->vocab_size(), 6);
+  EXPECT_EQ(with_rows(6, {{"pad_token", "<a>"}, {"eos_token", "<b>"}})->eos(), 4);
+  try {
+    with_rows(6, {{"eos_token", "<a>"}});
+    FAIL() << "texts without end";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("the eos_token \"<a>\" is not in its vocabulary"), std::string::npos)
+        << e.what();
+  }
+
   // The older file stands in for a configuration without added_tokens_decoder.
   const Json map{{"eos_token", {{"content", "<a>"}, {"normalized", false}}}, {"bos_token", "<s>"}};
   EXPECT_EQ(open({{"eos_token", "<b>"}}, map)->eos(), 6);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <unordered_map>
@@ -174,8 +175,18 @@ void read_added_decoder(const Json& config, Spec& spec) {
   add_more(std::move(more), spec);
 }
 
-// Those that nobody added are added by transformers: with the vocabulary's id, or the next.
-void add_special(const std::vector<Json>& special, Spec& spec) {
+// The model's rows, as its config.json says; more than any vocabulary has where it says nothing.
+int64_t rows_of(const Json& model) {
+  for (const Json* j = &model; j->is_object(); j = &j->at("text_config")) {
+    if (const auto n = j->find("vocab_size"); n != j->end() && n->is_number_integer()) return n->get<int64_t>();
+    if (!j->contains("text_config")) break;
+  }
+  return std::numeric_limits<int32_t>::max();
+}
+
+// Those that nobody added are added by transformers: with the vocabulary's id, or the next. Where the model has no row
+// of that id the token can stand in no text: it is left out, but not one that texts begin or end with.
+void add_special(const std::vector<Json>& special, int64_t rows, Spec& spec) {
   std::unordered_map<std::string_view, int32_t> ids;
   for (size_t i = 0; i < spec.model.tokens.size(); ++i)
     if (spec.model.present[i]) ids.emplace(spec.model.tokens[i], static_cast<int32_t>(i));
@@ -187,6 +198,13 @@ void add_special(const std::vector<Json>& special, Spec& spec) {
     if (!added.insert(a.content).second) continue;
     const auto known = ids.find(a.content);
     a.id = known == ids.end() ? next : known->second;
+    if (a.id >= rows && (a.content == spec.bos_token || a.content == spec.eos_token))
+      fail_input(
+          "{}: the {} \"{}\" is not in its vocabulary, nor is there room for it in the model's of {}: name one that "
+          "is, in "
+          "tokenizer_config.json or special_tokens_map.json",
+          spec.source, a.content == spec.eos_token ? "eos_token" : "bos_token", a.content, rows);
+    if (a.id >= rows) continue;
     if (token.is_object()) {
       a.normalized = token.value("normalized", false);
       a.lstrip = token.value("lstrip", false);
@@ -243,7 +261,7 @@ Spec spec_from_folder(const std::string& dir) {
     read_added_decoder(config, spec);
     if (!config.contains("added_tokens_decoder") && has("added_tokens.json"))
       read_added_tokens(dir + "/added_tokens.json", special, spec);
-    add_special(special, spec);
+    add_special(special, rows_of(model), spec);
     read_template(dir, config, spec);
     if (config.value("mindxtrain_characters", false)) spec.model.kind = ModelSpec::Kind::kCharacters;
   } catch (const Json::exception& e) {
