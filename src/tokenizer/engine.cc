@@ -35,7 +35,7 @@ Engine::Engine(Spec spec) : spec_(std::move(spec)) {
       bpe_ = std::make_unique<Bpe>(model, *vocab_, pre_.byte_level(), source);
       break;
     case ModelSpec::Kind::kWordPiece:
-      if (pre_.byte_level()) fail_input("{}: WordPiece with a ByteLevel pre_tokenizer is not supported", source);
+      if (pre_.byte_level()) fail_missing("{}: WordPiece with a ByteLevel pre_tokenizer is not built in", source);
       wordpiece_ = std::make_unique<WordPiece>(model, *vocab_, source);
       break;
     case ModelSpec::Kind::kCharacters:

@@ -42,8 +42,8 @@ void set_pre(const GgufTokenizerData& g, Spec& spec) {
   } else if (g.pre == "gpt-2" || g.pre == "gpt2" || g.pre == "phi-2" || g.pre == "olmo") {
     set_byte_level(spec, "", false);
   } else {
-    fail_input(
-        "{}: tokenizer.ggml.pre \"{}\" is not supported (qwen2, qwen35, llama-bpe, gpt-4o, smollm, starcoder, "
+    fail_missing(
+        "{}: tokenizer.ggml.pre \"{}\" is not built in (qwen2, qwen35, llama-bpe, gpt-4o, smollm, starcoder, "
         "gpt-2, phi-2, olmo are): use the model's Hugging Face folder",
         g.source, g.pre);
   }
@@ -122,8 +122,8 @@ Spec spec_from_gguf(const GgufTokenizerData& g) {
   else if (g.model == "gpt2")
     read_bpe(g, spec);
   else
-    fail_input(
-        "{}: tokenizer.ggml.model \"{}\" is not supported (gpt2 and bert are): use the model's Hugging Face folder",
+    fail_missing(
+        "{}: tokenizer.ggml.model \"{}\" is not built in (gpt2 and bert are): use the model's Hugging Face folder",
         g.source, g.model);
   for (size_t i = 0; i < g.tokens.size(); ++i) {
     const std::string& t = g.tokens[i];

@@ -79,7 +79,7 @@ void read_model(const Json& m, Spec& spec) {
     if (m.contains("dropout") && !m.at("dropout").is_null() && m.at("dropout").get<double>() != 0)
       fail_input("{}: model.dropout {} makes ids random: set it to null", source, m.at("dropout").dump());
     for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
-      if (!text_or_empty(m, key).empty()) fail_input("{}: model.{} is not supported", source, key);
+      if (!text_or_empty(m, key).empty()) fail_missing("{}: model.{} is not built in", source, key);
     model.ignore_merges = flag(m, "ignore_merges");
     model.byte_fallback = flag(m, "byte_fallback");
     model.fuse_unk = flag(m, "fuse_unk");
@@ -94,7 +94,9 @@ void read_model(const Json& m, Spec& spec) {
     if (model.max_characters < 1) fail_input("{}: model.max_input_chars_per_word is not positive", source);
     read_vocab(m.at("vocab"), model, source);
   } else {
-    fail_input("{}: model {} is not supported (BPE and WordPiece are)", source, type);
+    if (type == "Unigram" || type == "WordLevel")
+      fail_missing("{}: tokenizers of model {} are not built in: BPE and WordPiece are", source, type);
+    fail_input("{}: model {} is not known (BPE and WordPiece are)", source, type);
   }
 }
 

@@ -55,7 +55,9 @@ void add(const Json& spec, const std::string& source, std::vector<NormalizerStep
     }
     if (lower) steps.push_back({Kind::kLowercase});
   } else {
-    fail_input("{}: normalizer {} is not supported", source, type);
+    if (type == "Nmt" || type == "Precompiled" || type == "ByteLevel")
+      fail_missing("{}: normalizer {} is not built in", source, type);
+    fail_input("{}: normalizer {} is not known", source, type);
   }
 }
 

@@ -101,7 +101,7 @@ void Decoder::add(const Json& spec, const std::string& source) {
     step = {Step::Kind::kStrip, spec.value("content", " "), "", false, spec.value("start", 0), spec.value("stop", 0)};
   } else if (type == "Replace") {
     if (!spec.at("pattern").contains("String"))
-      fail_input("{}: decoder: Replace by a regular expression is not supported", source);
+      fail_missing("{}: decoder: Replace by a regular expression is not built in", source);
     step = {Step::Kind::kReplace, spec.at("pattern").at("String").get<std::string>(),
             spec.at("content").get<std::string>()};
   } else if (type == "Metaspace") {
@@ -110,7 +110,8 @@ void Decoder::add(const Json& spec, const std::string& source) {
   } else if (type == "BPEDecoder") {
     step = {Step::Kind::kBpe, spec.value("suffix", "</w>")};
   } else {
-    fail_input("{}: decoder {} is not supported", source, type);
+    if (type == "CTC") fail_missing("{}: decoder {} is not built in", source, type);
+    fail_input("{}: decoder {} is not known", source, type);
   }
   steps_.push_back(std::move(step));
 }

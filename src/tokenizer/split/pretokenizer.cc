@@ -269,7 +269,7 @@ PreTokenizer::PreTokenizer(const Json& spec, const std::string& source) {
   const auto changes = std::count_if(steps_.begin(), steps_.end(), [](const SplitStep& s) {
     return s.kind == Kind::kPrefixSpace || s.kind == Kind::kMetaspace;
   });
-  if (changes > 1) fail_input("{}: pre_tokenizer: more than one step that adds a prefix is not supported", source);
+  if (changes > 1) fail_missing("{}: pre_tokenizer: more than one step that adds a prefix is not built in", source);
 }
 
 void PreTokenizer::add_split(const Json& spec, const std::string& source) {
@@ -297,7 +297,7 @@ void PreTokenizer::add_split(const Json& spec, const std::string& source) {
 
 void PreTokenizer::add(const Json& spec, const std::string& source) {
   const auto type = spec.at("type").get<std::string>();
-  if (byte_level_) fail_input("{}: pre_tokenizer: {} after ByteLevel is not supported", source, type);
+  if (byte_level_) fail_missing("{}: pre_tokenizer: {} after ByteLevel is not built in", source, type);
   if (type == "Sequence") {
     for (const auto& s : spec.at("pretokenizers")) add(s, source);
   } else if (type == "ByteLevel") {
@@ -343,7 +343,9 @@ void PreTokenizer::add(const Json& spec, const std::string& source) {
       fail_input("{}: pre_tokenizer: prepend_scheme \"{}\" is not known", source, scheme);
     steps_.push_back(step);
   } else {
-    fail_input("{}: pre_tokenizer {} is not supported", source, type);
+    if (type == "UnicodeScripts" || type == "FixedLength")
+      fail_missing("{}: pre_tokenizer {} is not built in", source, type);
+    fail_input("{}: pre_tokenizer {} is not known", source, type);
   }
 }
 

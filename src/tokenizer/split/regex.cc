@@ -53,12 +53,16 @@ class Translator {
       else
         copy(1);
     }
-    return out_;
+    return bounds_ ? fmt::format("{}(?(DEFINE)(?<w>[{}]))", out_, word_ranges()) : out_;
   }
 
  private:
+  // What Oniguruma reads and this does not.
   [[noreturn]] void refuse(std::string_view what) const {
-    fail_input("{}: split pattern at byte {}: {} is not supported: {}", source_, i_, what, p_);
+    fail_missing("{}: split pattern at byte {}: {} is not built in: {}", source_, i_, what, p_);
+  }
+  [[noreturn]] void broken(std::string_view what) const {
+    fail_input("{}: split pattern at byte {}: {}: {}", source_, i_, what, p_);
   }
   void copy(size_t n) {
     out_.append(p_.substr(i_, n));
@@ -72,8 +76,14 @@ class Translator {
     else
       (out_ += negated ? "[^" : "[").append(ranges).append("]");
   }
+  // Between a character of a word and another, or the text's end; as \w here, which is not PCRE2's. The long class
+  // stands once, as a group that is called.
+  void put_boundary(bool there) {
+    bounds_ = true;
+    out_ += there ? "(?:(?<=(?&w))(?!(?&w))|(?<!(?&w))(?=(?&w)))" : "(?:(?<=(?&w))(?=(?&w))|(?<!(?&w))(?!(?&w)))";
+  }
   void escape(bool inside) {
-    if (i_ + 1 >= p_.size()) refuse("a lone backslash");
+    if (i_ + 1 >= p_.size()) broken("a lone backslash");
     const char c = p_[i_ + 1];
     if (c == 'p' || c == 'P') return property(c == 'P', inside);
     if (c == 's' || c == 'S')
@@ -84,6 +94,8 @@ class Translator {
       put_class("\\p{Nd}", c == 'D', inside);
     else if ((c == 'A' || c == 'z') && !inside)
       return copy(2);
+    else if ((c == 'b' || c == 'B') && !inside)
+      put_boundary(c == 'b');
     else if (c == 'r' || c == 'n' || c == 't' || c == 'f' || (static_cast<unsigned char>(c) < 0x80 && !std::isalnum(c)))
       return copy(2);
     else if (c == 'u' || c == 'x')
@@ -102,14 +114,14 @@ class Translator {
     for (; n < most && k < p_.size() && std::isxdigit(static_cast<unsigned char>(p_[k])); ++n, ++k)
       v = v * 16 + static_cast<uint32_t>(std::stoi(std::string(1, p_[k]), nullptr, 16));
     if (n == 0 || (kind == 'u' && n != 4) || (braces && (k >= p_.size() || p_[k] != '}')) || v > 0x10FFFF)
-      refuse("a broken code point");
+      broken("a broken code point");
     if (kind == 'x' && !braces && v > 0x7F) refuse("a raw byte");
     out_ += fmt::format("\\x{{{:x}}}", v);
     i_ = k + (braces ? 1 : 0);
   }
   void property(bool negated, bool inside) {
     const size_t close = p_.find('}', i_);
-    if (i_ + 2 >= p_.size() || p_[i_ + 2] != '{' || close == std::string_view::npos) refuse("a broken property");
+    if (i_ + 2 >= p_.size() || p_[i_ + 2] != '{' || close == std::string_view::npos) broken("a broken property");
     std::string name(p_.substr(i_ + 3, close - i_ - 3));
     if (!name.empty() && name[0] == '^') {
       negated = !negated;
@@ -146,7 +158,7 @@ class Translator {
       else
         copy(1);
     }
-    if (i_ >= p_.size()) refuse("a bracket without end");
+    if (i_ >= p_.size()) broken("a bracket without end");
     copy(1);
   }
   void group() {
@@ -178,6 +190,7 @@ class Translator {
 
   std::string_view p_, source_;
   size_t i_ = 0;
+  bool bounds_ = false;
   std::string out_;
 };
 
