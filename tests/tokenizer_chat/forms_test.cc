@@ -103,6 +103,10 @@ TEST(Conversation, WhatIsNoCallIsRefusedWithItsPlace) {
   EXPECT_TRUE(
       refusal(R"([{"role":"user","content":[{"type":"image_url"}]}])").starts_with("d.jsonl:3: messages[0] holds"));
   EXPECT_TRUE(
+      refusal(R"([{"role":"assistant","content":[{"type":"thinking","thinking":"hm"},{"type":"text","text":"x"}]}])")
+          .find("holds a part of type \"thinking\": the message's \"reasoning_content\" says it here") !=
+      std::string::npos);
+  EXPECT_TRUE(
       refusal(R"([{"role":"user","content":[{"type":"text"}]}])").starts_with("d.jsonl:3: messages[0]: a part"));
   EXPECT_TRUE(refusal(R"([4])").starts_with("d.jsonl:3: messages[0] must be"));
 }

@@ -27,7 +27,7 @@ void check_content(const OrderedJson& content, bool sees, const std::string& at)
       refuse(at, "{}: parts of type \"{}\" are not supported: this model reads text", at, type);
     if (type != "text" && type != "input_text" && type != "output_text" && type != "refusal" && type != "python" &&
         type != "python_output")
-      refuse(at, "{}: a part of an unknown type", at);
+      refuse(at, "{}: parts of type \"{}\" are not known", at, type.substr(0, 60));
   }
 }
 

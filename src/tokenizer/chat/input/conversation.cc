@@ -81,6 +81,14 @@ bool is_text_part(const OrderedJson* type) {
   return type && (*type == "text" || *type == "input_text" || *type == "output_text");
 }
 
+// Parts of other makers' forms, and where here the same is said.
+std::string_view said_elsewhere(const std::string& type) {
+  if (type == "thinking" || type == "reasoning") return "the message's \"reasoning_content\" says it here";
+  if (type == "tool_use") return "calls are the message's \"tool_calls\" here";
+  if (type == "tool_result") return "results are messages of the role \"tool\" here";
+  return "";
+}
+
 void join_parts(OrderedJson& content, const std::string& at) {
   std::string all;
   for (const OrderedJson& part : content) {
@@ -88,8 +96,13 @@ void join_parts(OrderedJson& content, const std::string& at) {
     if (!type || !type->is_string())
       throw BadChat(at, ": a part of \"content\" is an object with a type: {\"type\": \"text\", \"text\": …}");
     const bool text = is_text_part(type);
-    if (!text && *type != "refusal")
-      throw BadChat(at, " holds parts other than text; this build reads text only, remove such rows", Exit::kMissing);
+    if (!text && *type != "refusal") {
+      const auto name = type->get<std::string>();
+      if (const auto elsewhere = said_elsewhere(name); !elsewhere.empty())
+        throw BadChat(at, fmt::format(" holds a part of type \"{}\": {}", name, elsewhere));
+      throw BadChat(at, fmt::format(" holds a part of type \"{}\"; this build reads text only, remove such rows", name),
+                    Exit::kMissing);
+    }
     const OrderedJson* said = member(part, text ? "text" : "refusal");
     if (!said || !said->is_string())
       throw BadChat(
