@@ -59,7 +59,28 @@ TEST(Shape, TurnsUnderAnotherNameAreAskedForAsMessages) {
   const auto said = [](const char* text) { return error_of([&] { find_layout(row(text), {}); }); };
   EXPECT_HAS(said(R"({"id":"x","dialogue":[{"role":"user","content":"a"}]})"), "as {dialogue: messages}");
   EXPECT_HAS(said(R"({"id":"x","tags":["a"]})"), "as {id: text}");
-  EXPECT_HAS(said(R"({"turns":[],"body":"x"})"), "as {turns: text}");
+  EXPECT_HAS(said(R"({"turns":[],"body":"x"})"), "as {body: text}");
+}
+
+TEST(Shape, AMapThatFitsIsProposed) {
+  const auto said = [](const char* text) { return error_of([&] { find_layout(row(text), {}); }); };
+  EXPECT_HAS(said(R"({"instruction":"a","context":"b","response":"c","category":"d"})"),
+             "as {instruction: instruction, response: output, context: input}");
+  EXPECT_HAS(said(R"({"id":0,"query":"a","answers":"b","tools":"[]"})"), "as {query: question, answers: answer}");
+  EXPECT_HAS(said(R"({"input":"a","preferred_output":[],"non_preferred_output":[]})"),
+             "as {preferred_output: chosen, non_preferred_output: rejected, input: prompt}");
+  EXPECT_HAS(said(R"({"system":"s","chat":"USER: a long text"})"), "as {chat: text}");
+}
+
+TEST(Shape, FunctionsAreToolsOfOld) {
+  const std::string chat = R"("messages":[{"role":"user","content":"q"},{"role":"assistant","content":null,)"
+                           R"("function_call":{"name":"f","arguments":"{}"}}],"functions":)";
+  const Record r = row("{" + chat + R"([{"name":"f","parameters":{"type":"object"}}]})");
+  EXPECT_EQ(find_layout(r, {}).text(), "messages (messages, functions as tools)");
+  EXPECT_EQ(read(r).tools->dump(), R"([{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}])");
+  for (const char* other : {"[]", "[\"f\"]", "\"f\"", "[{\"n\":1}]"})
+    EXPECT_EQ(find_layout(row("{" + chat + other + "}"), {}).text(),
+              "messages (messages); columns not used: functions");
 }
 
 TEST(Shape, WrongColumnMapsAreRefused) {

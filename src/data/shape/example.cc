@@ -109,6 +109,60 @@ std::map<std::string, std::string> name_columns(const std::vector<std::string>& 
   return by_ours;
 }
 
+// OpenAI's older name for tools, which goes with function_call.
+bool is_functions(const OrderedJson& row) {
+  const auto v = row.find("functions");
+  return v != row.end() && v->is_array() && !v->empty() &&
+         std::all_of(v->begin(), v->end(), [](const OrderedJson& f) { return f.is_object() && f.contains("name"); });
+}
+
+// What sets on the Hub call our columns.
+bool is_called(const std::string& theirs, std::string_view ours) {
+  using Names = std::vector<std::string_view>;
+  static const std::map<std::string_view, Names> names = {
+      {"messages", {"conversation", "dialog", "dialogue", "chat", "turns"}},
+      {"prompt", {"input", "query", "question"}},
+      {"chosen", {"preferred_output", "preferred", "accepted", "chosen_response"}},
+      {"rejected", {"non_preferred_output", "dispreferred", "rejected_response"}},
+      {"output", {"response", "answer", "completion"}},
+      {"input", {"context"}},
+      {"question", {"query", "input", "problem"}},
+      {"answer", {"answers", "response", "output", "solution"}},
+      {"text", {"content", "body", "document", "code", "raw_content"}}};
+  const auto it = names.find(ours);
+  return theirs == ours ||
+         (it != names.end() && std::find(it->second.begin(), it->second.end(), theirs) != it->second.end());
+}
+
+bool is_turns(const OrderedJson& v) { return v.is_array() && !v.empty() && v[0].is_object(); }
+
+// data.columns for a row without a known shape: a shape of which each column stands there by another name, else turns
+// as messages, else the longest text.
+std::string likely_columns(const OrderedJson& row) {
+  for (const ShapeColumns& s : all_shapes()) {
+    std::string map;
+    const auto take = [&](std::string_view ours) {
+      for (const auto& [theirs, value] : row.items())
+        if (is_called(theirs, ours) && (ours == "messages" ? is_turns(value) : !value.is_number())) {
+          map += fmt::format("{}{}: {}", map.empty() ? "" : ", ", theirs, ours);
+          return true;
+        }
+      return false;
+    };
+    if (!std::all_of(s.required.begin(), s.required.end(), take)) continue;
+    for (const char* ours : s.optional) take(ours);
+    return map;
+  }
+  std::string longest = "my_column";
+  size_t size = 0;
+  for (const auto& [theirs, value] : row.items()) {
+    if (is_turns(value)) return theirs + ": messages";
+    if (value.is_string() && value.get_ref<const std::string&>().size() >= size)
+      longest = theirs, size = value.get_ref<const std::string&>().size();
+  }
+  return longest + ": text";
+}
+
 }  // namespace
 
 std::vector<int32_t> read_numbers(const RowView& row, const char* column, bool negative_ok) {
@@ -208,6 +262,8 @@ Layout find_layout(const Record& first, const std::map<std::string, std::string>
     for (const char* c : s.optional)
       if (by_ours.contains(c)) {
         layout.columns.emplace_back(c, by_ours.at(c));
+      } else if (given.empty() && c == std::string_view("tools") && is_functions(row)) {
+        layout.columns.emplace_back(c, "functions");
       } else if (given.empty()) {
         layout.columns.emplace_back(c, c);
         layout.missing.emplace_back(c);
@@ -217,12 +273,8 @@ Layout find_layout(const Record& first, const std::map<std::string, std::string>
         layout.unused.push_back(c);
     return layout;
   }
-  // Turns of a conversation are no text, whatever their column is called.
-  std::string mine = there.empty() ? "my_column" : there[0], ours = "text";
-  for (const auto& [key, value] : row.items())
-    if (value.is_array() && !value.empty() && value[0].is_object()) mine = key, ours = "messages";
-  fail_input("{}: these columns make no known row: {}; known rows: {}. Name yours by data.columns, as {{{}: {}}}",
-             where, there.empty() ? "(none)" : join(there), known_shapes(), mine, ours);
+  fail_input("{}: these columns make no known row: {}; known rows: {}. Name yours by data.columns, as {{{}}}", where,
+             there.empty() ? "(none)" : join(there), known_shapes(), likely_columns(row));
 }
 
 const OrderedJson* RowView::find(std::string_view ours) const {

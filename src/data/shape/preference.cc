@@ -47,8 +47,8 @@ void need_answer(const RowView& row, bool empty, const char* column) {
 
 void need_prompt(const RowView& row) {
   fail_input(
-      "{}: the row has no \"prompt\" and its answers begin differently: give the prompt a column of its own, or let "
-      "both answers begin with it",
+      "{}: the row has no \"prompt\" and its answers begin differently: give the prompt a column of its own (or "
+      "name it by data.columns, beside chosen and rejected), or let both answers begin with it",
       row.where());
 }
 
