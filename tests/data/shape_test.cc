@@ -378,7 +378,8 @@ TEST(Shape, APromptInAnotherFormThanItsAnswers) {
                                                         {"\" q\\n\"", user + ","},  // said once more (UltraFeedback)
                                                         {"\"\"", user + ","},
                                                         {"null", user + ","},
-                                                        {"[" + user + "]", ""}}) {
+                                                        {"[" + user + "]", ""},
+                                                        {"[" + user + "]", user + ","}}) {
     const Example e = pair(prompt, before);
     EXPECT_EQ(*e.messages, whole) << prompt;
     EXPECT_EQ(e.trained_from, 1u);
@@ -386,15 +387,16 @@ TEST(Shape, APromptInAnotherFormThanItsAnswers) {
   }
   EXPECT_HAS(error_of([&] { pair("\"context\"", user + ","); }), "\"prompt\" is a text that no message says");
   EXPECT_HAS(error_of([&] { pair("null", ""); }), "has no \"prompt\"");
-  const Example e = read(row("{\"prompt\":[" + user + R"(],"chosen":"a","rejected":"b"})"));
+  for (const std::string& answers :
+       {std::string(R"("chosen":"a","rejected":"b"})"), R"("chosen":)" + a + R"(,"rejected":)" + b + "}"}) {
+    const Example e = read(row("{\"prompt\":[" + user + "]," + answers));
+    EXPECT_EQ(*e.messages, whole) << answers;
+    EXPECT_EQ((*e.rejected->messages)[1]["content"], "b");
+  }
+  const Example e = read(row(R"({"conversations":[{"from":"human","value":"q"}],"chosen":{"from":"gpt","value":"a"},)"
+                             R"("rejected":{"from":"gpt","value":"b"}})"),
+                         {{"conversations", "prompt"}, {"chosen", "chosen"}, {"rejected", "rejected"}});
   EXPECT_EQ(*e.messages, whole);
-  EXPECT_EQ((*e.rejected->messages)[1]["content"], "b");
-}
-
-std::string notes(const Example& e) {
-  std::string all;
-  for (const RowNote& n : e.notes) all += n.text + "|";
-  return all;
 }
 
 TEST(Shape, WhatARowHasBesideTheFirstIsSaid) {

@@ -32,6 +32,13 @@ OrderedJson after(const OrderedJson& messages, size_t n) {
   return rest;
 }
 
+bool begins_with(const OrderedJson& messages, const OrderedJson& first) {
+  return messages.size() >= first.size() && std::equal(first.begin(), first.end(), messages.begin());
+}
+
+// A message alone is a list of one, as LLaMA-Factory has it.
+OrderedJson as_list(const OrderedJson& answer) { return answer.is_object() ? OrderedJson::array({answer}) : answer; }
+
 // Whether a message says this text, spaces around it apart.
 bool says(const OrderedJson& message, const OrderedJson& text) {
   if (!message.is_object()) return false;
@@ -115,6 +122,8 @@ Example read_chat_pair(const RowView& row, const OrderedJson& chosen, const Orde
     }
   }
   if (prompt.empty()) need_prompt(row);
+  // Answers that hold the prompt once more are whole conversations.
+  given = given && !(begins_with(chosen, prompt) && begins_with(rejected, prompt));
   const size_t n = given ? 0 : prompt.size();
   const auto answer = [&](const OrderedJson& messages, const char* column) {
     const OrderedJson rest = after(messages, n);
@@ -137,7 +146,7 @@ int32_t read_label(const RowView& row) {
 }  // namespace
 
 Example read_preference(const RowView& row) {
-  const OrderedJson &chosen = row.need("chosen"), &rejected = row.need("rejected");
+  const OrderedJson chosen = as_list(row.need("chosen")), rejected = as_list(row.need("rejected"));
   if (chosen.is_string() && rejected.is_string())
     return read_text_pair(row, chosen.get_ref<const std::string&>(), rejected.get_ref<const std::string&>());
   if (!chosen.is_array()) row.wrong_type("chosen", chosen, rejected.is_array() ? "a list of messages" : "a text");
