@@ -28,6 +28,12 @@ Record csv(std::vector<std::string> header, std::vector<std::string> cells) {
 Example read(const Record& r, const Map& columns = {}) { return read_example(r, find_layout(r, columns)); }
 std::string messages(const std::string& text) { return read(row(text)).messages->dump(); }
 
+std::string notes(const Example& e) {
+  std::string all;
+  for (const RowNote& n : e.notes) all += n.text + "|";
+  return all;
+}
+
 TEST(Shape, IsDetectedFromTheColumns) {
   const auto shape = [](const char* text) { return find_layout(row(text), {}).shape; };
   EXPECT_EQ(shape(R"({"text":""})"), Shape::kText);
@@ -70,6 +76,21 @@ TEST(Shape, AMapThatFitsIsProposed) {
   EXPECT_HAS(said(R"({"input":"a","preferred_output":[],"non_preferred_output":[]})"),
              "as {preferred_output: chosen, non_preferred_output: rejected, input: prompt}");
   EXPECT_HAS(said(R"({"system":"s","chat":"USER: a long text"})"), "as {chat: text}");
+}
+
+TEST(Shape, ASystemColumnBesideASystemTurnIsUsedOrSaid) {
+  const auto read_with = [](const std::string& turn) {
+    return read(row(R"({"system":"Be brief.","conversations":[)" + turn +
+                    R"({"from":"human","value":"q"},{"from":"gpt","value":"a"}]})"));
+  };
+  for (const char* turn : {"", R"({"from":"system","value":""},)", R"({"from":"system","value":"Be brief."},)"}) {
+    const Example e = read_with(turn);
+    EXPECT_EQ((*e.messages)[0].dump(), R"({"role":"system","content":"Be brief."})");
+    EXPECT_EQ(notes(e), "");
+  }
+  const Example own = read_with(R"({"from":"system","value":"Be long."},)");
+  EXPECT_EQ((*own.messages)[0].dump(), R"({"role":"system","content":"Be long."})");
+  EXPECT_EQ(notes(own), "the column \"system\" is not used: the conversation begins with a system turn|");
 }
 
 TEST(Shape, FunctionsAreToolsOfOld) {

@@ -103,7 +103,19 @@ bool is_sharegpt(const OrderedJson& turn) {
                               (turn.contains("role") && turn.contains("value") && !turn.contains("content")));
 }
 
-OrderedJson read_sharegpt(const RowView& row) {
+// What the column says stands first, unless the conversation begins with words of its own.
+void put_system(const std::string& system, OrderedJson& messages, Example& e) {
+  if (system.empty()) return;
+  if (text_member(messages[0], "role") != "system") {
+    messages.insert(messages.begin(), message("system", system));
+  } else if (messages[0].value("content", OrderedJson("")) == "") {
+    messages[0]["content"] = system;
+  } else if (messages[0]["content"] != system) {
+    e.notes.push_back({"system", "the column \"system\" is not used: the conversation begins with a system turn"});
+  }
+}
+
+OrderedJson read_sharegpt(const RowView& row, Example& e) {
   OrderedJson messages = row.need("conversations");
   if (!messages.is_array() || messages.empty())
     row.wrong_type("conversations", messages, "an array of {\"from\", \"value\"}");
@@ -111,9 +123,7 @@ OrderedJson read_sharegpt(const RowView& row) {
   const bool openai = messages[0].is_object() && messages[0].contains("role") && !is_sharegpt(messages[0]);
   for (size_t i = 0; i < messages.size() && !openai; ++i)
     messages[i] = sharegpt_turn(messages[i], fmt::format("{}: conversations[{}]", row.where(), i));
-  const std::string system = row.optional_text("system");
-  if (!system.empty() && text_member(messages[0], "role") != "system")
-    messages.insert(messages.begin(), message("system", system));
+  put_system(row.optional_text("system"), messages, e);
   return messages;
 }
 
@@ -265,7 +275,7 @@ Example read_chat(const RowView& row, Shape shape) {
     if (!v.is_array()) row.wrong_type("messages", v, "an array of {\"role\", \"content\"}");
     messages = v;
   } else if (shape == Shape::kShareGpt) {
-    messages = read_sharegpt(row);
+    messages = read_sharegpt(row, e);
     e.pictures = read_sources(row);
     if (!e.pictures.empty()) mark_pictures(messages, e.pictures.size(), row.where());
   } else if (shape == Shape::kAlpaca) {
