@@ -2,11 +2,25 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "base/error.h"
 #include "optim/kinds.h"
 
 namespace mxt::optim {
+namespace {
+
+// LoRA+ (Hayou et al. 2024) as PEFT groups it, in multiples of the rate: vectors go with B, and both matrices of an
+// embedding have a rate of their own, whatever that of the others is.
+double lora_plus_rate(const config::Train& train, const graph::Param& p) {
+  constexpr double kEmbedding = 1e-6;
+  const std::string_view name = p.segments.front().name;
+  if (p.adapter && name.find(".lora_embedding_") != name.npos) return kEmbedding / train.optimizer.lr;
+  const bool vector = p.kind == graph::ParamKind::kBias || (p.adapter && p.kind == graph::ParamKind::kDecay);
+  return vector || (p.adapter && name.ends_with(".lora_B.weight")) ? train.method.lora->lora_plus : 1;
+}
+
+}  // namespace
 
 Optimizer::Optimizer(const config::Train& train, const graph::Graph& g)
     : settings_(train.optimizer), schedule_(train.schedule) {
@@ -16,10 +30,7 @@ Optimizer::Optimizer(const config::Train& train, const graph::Graph& g)
     Trained t;
     t.param = p;
     t.decays = p.kind != graph::ParamKind::kNormWeight && p.kind != graph::ParamKind::kBias;
-    // LoRA+ (Hayou et al. 2024); vectors go with B, as in PEFT.
-    if (train.method.lora && ((p.adapter && p.segments.front().name.ends_with(".lora_B.weight")) ||
-                              p.kind == graph::ParamKind::kBias || (p.adapter && p.kind == graph::ParamKind::kDecay)))
-      t.rate = train.method.lora->lora_plus;
+    if (train.method.lora && train.method.lora->lora_plus != 1) t.rate = lora_plus_rate(train, p);
     trained_.push_back(t);
   }
 }

@@ -34,6 +34,7 @@ const Case kCases[] = {
     {"saved_half", "modules_to_save: [embed_tokens], target_modules: [q_proj, v_proj]"},
     {"ends", "target_modules: [q_proj, v_proj, embed_tokens, lm_head]"},
     {"ends_tied", "target_modules: [q_proj, v_proj, embed_tokens, lm_head]"},
+    {"plus_ends", "lora_plus: 4, target_modules: [q_proj, v_proj, embed_tokens, lm_head]"},
 };
 
 Json expected(const std::string& name) { return read_json_file(golden(name) + "/expected.json"); }

@@ -28,6 +28,7 @@ CASES = {  # base, LoraConfig, LoRA+'s ratio
     "saved_tied": ("qwen3_tied", dict(target_modules=ATTENTION, modules_to_save=["embed_tokens", "lm_head"]), 1),
     "saved_half": ("qwen3_tied", dict(target_modules=ATTENTION, modules_to_save=["embed_tokens"]), 1),
     "ends": ("llama_mqa", dict(target_modules=ATTENTION + ["embed_tokens", "lm_head"]), 1),
+    "plus_ends": ("llama_mqa", dict(target_modules=ATTENTION + ["embed_tokens", "lm_head"]), 4),
     "ends_tied": ("qwen3_tied", dict(target_modules=ATTENTION + ["embed_tokens", "lm_head"]), 1),
 }
 
