@@ -238,7 +238,7 @@ void need_both_marks(const Settings& s, const Spill& spill) {
 std::string Prepared::text() const {
   std::string s = fmt::format("{} rows in ({})", rows_in, shape);
   if (curation) s += curation->text();
-  if (dropped_no_target) s += fmt::format(", {} dropped without a trained token", dropped_no_target);
+  if (dropped_no_target) s += fmt::format(", {} dropped with nothing to train on within seq_len", dropped_no_target);
   if (cut) s += fmt::format(", {} cut{} ({} tokens lost)", cut, cropped ? " to fill rows" : " at seq_len", cut_tokens);
   const auto part = [&](const char* name, const PartInfo& p) {
     if (p.rows)

@@ -374,6 +374,21 @@ TEST(Shape, PreferenceAndReferenceRowsAreChecked) {
   EXPECT_HAS(check(R"({"chosen":[{"role":"user","content":"x"}],"rejected":[{"role":"user","content":"x"}]})"),
              "are equal");
   EXPECT_EQ(check(R"({"prompt":"p","answer":"4"})"), "");
+  // An answer without words or calls is none, however it is written.
+  const auto pair = [&](const char* chosen, const char* rejected) {
+    return check(fmt::format(R"({{"prompt":[{{"role":"user","content":"x"}}],"chosen":[{{"role":"assistant",{}}}],)"
+                             R"("rejected":[{{"role":"assistant",{}}}]}})",
+                             chosen, rejected)
+                     .c_str());
+  };
+  const char *words = R"("content":"a")", *silent = R"("content":"")",
+             *call = R"("content":"","tool_calls":[{"function":{"name":"f","arguments":{}}}])";
+  EXPECT_HAS(pair(silent, words), "d.jsonl:3: \"chosen\" is empty");
+  EXPECT_HAS(pair(words, R"("content":null,"tool_calls":[])"), "\"rejected\" is empty");
+  EXPECT_EQ(pair(call, words), "");
+  EXPECT_HAS(check(R"({"prompt":[{"role":"user","content":"x"}],"label":true,)"
+                   R"("completion":[{"role":"assistant","content":""}]})"),
+             "\"completion\" is empty");
   EXPECT_HAS(check(R"({"prompt":"p","chosen":1,"rejected":"b"})"), "\"chosen\" is a number");
 }
 

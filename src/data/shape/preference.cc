@@ -52,6 +52,21 @@ void need_answer(const RowView& row, bool empty, const char* column) {
   if (empty) fail_input("{}: \"{}\" is empty: there is no answer to prefer; leave the row out", row.where(), column);
 }
 
+// Whether a turn holds neither words nor calls.
+bool says_nothing(const OrderedJson& message) {
+  if (!message.is_object()) return false;
+  for (const auto& [key, value] : message.items()) {
+    if (key == "role" || key == "from" || key == "name") continue;
+    if (value.is_string() ? !value.get_ref<const std::string&>().empty() : value.is_structured() && !value.empty())
+      return false;
+  }
+  return true;
+}
+
+void need_turns(const RowView& row, const OrderedJson& turns, const char* column) {
+  need_answer(row, turns.empty() || says_nothing(turns.back()), column);
+}
+
 void need_prompt(const RowView& row) {
   fail_input(
       "{}: the row has no \"prompt\" and its answers begin differently: give the prompt a column of its own (or "
@@ -127,7 +142,7 @@ Example read_chat_pair(const RowView& row, const OrderedJson& chosen, const Orde
   const size_t n = given ? 0 : prompt.size();
   const auto answer = [&](const OrderedJson& messages, const char* column) {
     const OrderedJson rest = after(messages, n);
-    need_answer(row, rest.empty(), column);
+    need_turns(row, rest, column);
     return chat_of(row, prompt, given ? "prompt" : column, rest, column);
   };
   Example e = answer(chosen, "chosen");
@@ -160,7 +175,7 @@ Example read_labelled(const RowView& row) {
   if (prompt.is_array() || completion.is_array()) {
     if (!prompt.is_array()) row.wrong_type("prompt", prompt, "a list of messages, as completion is,");
     if (!completion.is_array()) row.wrong_type("completion", completion, "a list of messages, as prompt is,");
-    need_answer(row, completion.empty(), "completion");
+    need_turns(row, completion, "completion");
     e = chat_of(row, prompt, "prompt", completion, "completion");
   } else {
     need_answer(row, row.text("completion").empty(), "completion");
