@@ -119,6 +119,34 @@ TEST(JsonSchemas, SayWhatIsAllowed) {
   EXPECT_FALSE(allows(R"({"$ref":"#"})", "1"));  // without end: nothing
 }
 
+// To doubles these bounds are their neighbours too.
+TEST(JsonSchemas, BoundsAreComparedDigitByDigit) {
+  const auto holds = [](const std::string& schema, const std::string& value) {
+    return JsonSchema(parse_ordered_json(schema, ""), "schema").allows(parse_ordered_json(value, ""));
+  };
+  const std::string large = "9007199254740993", less = "9007199254740992", more = "9007199254740994",
+                    wei = "115792089237316195423570985008687907853269984665640564039457584007913129639935",
+                    next = "115792089237316195423570985008687907853269984665640564039457584007913129639936";
+  EXPECT_FALSE(holds("{\"minimum\":" + large + "}", less));
+  EXPECT_TRUE(holds("{\"minimum\":" + large + "}", large));
+  EXPECT_FALSE(holds("{\"maximum\":" + large + "}", more));
+  EXPECT_FALSE(holds("{\"maximum\":-" + large + "}", "-" + less));
+  EXPECT_TRUE(holds("{\"exclusiveMinimum\":" + less + "}", large));
+  EXPECT_FALSE(holds("{\"exclusiveMaximum\":" + wei + "}", wei));
+  EXPECT_TRUE(holds("{\"exclusiveMaximum\":" + next + "}", wei));
+  EXPECT_FALSE(holds("{\"maximum\":18446744073709551615}", "18446744073709551616"));
+  EXPECT_TRUE(holds("{\"minimum\":-1,\"maximum\":0.5}", "-0.0"));
+  EXPECT_FALSE(holds("{\"minimum\":-0.5}", "-0.75"));
+  EXPECT_TRUE(holds("{\"exclusiveMinimum\":0}", "0.5"));
+  EXPECT_TRUE(holds("{\"maximum\":1e300}", wei));
+  EXPECT_TRUE(holds("{\"multipleOf\":3}", large));
+  EXPECT_FALSE(holds("{\"multipleOf\":2}", large));
+  EXPECT_FALSE(holds("{\"multipleOf\":10}", wei));
+  EXPECT_TRUE(holds("{\"multipleOf\":" + large + "}", large + "00"));
+  EXPECT_TRUE(holds("{\"multipleOf\":7}", "0"));
+  EXPECT_FALSE(holds("{\"multipleOf\":7}", "2.5"));
+}
+
 TEST(JsonSchemas, WhatIsNotLookedAtIsRefused) {
   for (const char* bad : {R"({"unevaluatedProperties":false})", R"({"type":"text"})", R"({"$ref":"#/nothing"})",
                           R"({"$ref":"http://x/y"})", R"({"pattern":"("})", R"({"minimum":"3"})", R"([1])"})

@@ -50,9 +50,75 @@ int64_t code_points(const std::string& s) {
   return std::count_if(s.begin(), s.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
+// A number digit by digit: doubles hold no integer beyond 2^53 exactly.
+struct Exact {
+  bool negative = false;
+  std::string whole;    // its digits, "0" at least
+  double fraction = 0;  // of its size, in [0, 1)
+};
+
+Exact exact(const OrderedJson& number) {
+  Exact out;
+  std::string text;
+  if (const auto digits = big_integer(number)) {
+    text = *digits;
+  } else if (number.is_number_float()) {
+    const double d = number.get<double>(), whole = std::trunc(d);
+    text = fmt::format("{:.0f}", whole);
+    out.fraction = std::abs(d - whole);
+  } else {
+    text = number.dump();
+  }
+  const size_t sign = text.starts_with('-') ? 1 : 0;
+  out.whole = text.substr(sign);
+  out.negative = sign == 1 && (out.whole != "0" || out.fraction > 0);
+  return out;
+}
+
+// Of digits without zeros in front.
+int compare_digits(const std::string& a, const std::string& b) {
+  return a.size() != b.size() ? (a.size() < b.size() ? -1 : 1) : a.compare(b);
+}
+
+// Less than 0, 0 or more as a is less than b, equal to it or more.
+int compare(const OrderedJson& left, const OrderedJson& right) {
+  const Exact a = exact(left), b = exact(right);
+  if (a.negative != b.negative) return a.negative ? -1 : 1;
+  int size = compare_digits(a.whole, b.whole);
+  if (size == 0) size = a.fraction < b.fraction ? -1 : a.fraction > b.fraction;
+  return a.negative ? -size : size;
+}
+
+// Whether a number of these digits is a multiple of another's, by long division.
+bool divides(const std::string& by, const std::string& digits) {
+  std::string rest;
+  for (const char c : digits) {
+    if (rest == "0") rest.clear();
+    rest += c;
+    while (compare_digits(rest, by) >= 0) {
+      int borrow = 0;
+      for (size_t i = 0; i < rest.size(); ++i) {
+        int d = rest[rest.size() - 1 - i] - '0' - borrow - (i < by.size() ? by[by.size() - 1 - i] - '0' : 0);
+        borrow = d < 0;
+        rest[rest.size() - 1 - i] = static_cast<char>('0' + d + 10 * borrow);
+      }
+      rest.erase(0, std::min(rest.find_first_not_of('0'), rest.size() - 1));
+    }
+  }
+  return rest == "0";
+}
+
+// Of numbers with a fraction as far as doubles tell.
+bool is_multiple(const OrderedJson& value, const OrderedJson& of) {
+  const Exact v = exact(value), unit = exact(of);
+  if (v.fraction == 0 && unit.fraction == 0) return divides(unit.whole, v.whole);
+  const double times = *number_of(value) / *number_of(of);
+  return std::abs(times - std::round(times)) < 1e-9 * std::max(1.0, std::abs(times));
+}
+
 // Whether a count or a number lies within the schema's bounds of that name.
-bool within(const OrderedJson& s, double n, const char* least, const char* most) {
-  return !(s.contains(least) && n < number_of(s[least])) && !(s.contains(most) && n > number_of(s[most]));
+bool within(const OrderedJson& s, const OrderedJson& n, const char* least, const char* most) {
+  return !(s.contains(least) && compare(n, s[least]) < 0) && !(s.contains(most) && compare(n, s[most]) > 0);
 }
 
 }  // namespace
@@ -148,7 +214,7 @@ bool JsonSchema::holds(const OrderedJson& s, const OrderedJson& v, int depth) co
 }
 
 bool JsonSchema::holds_object(const OrderedJson& s, const OrderedJson& v, int depth) const {
-  if (!within(s, static_cast<double>(v.size()), "minProperties", "maxProperties")) return false;
+  if (!within(s, v.size(), "minProperties", "maxProperties")) return false;
   if (s.contains("required"))
     for (const OrderedJson& name : s["required"])
       if (!v.contains(name.get<std::string>())) return false;
@@ -170,7 +236,7 @@ bool JsonSchema::holds_object(const OrderedJson& s, const OrderedJson& v, int de
 }
 
 bool JsonSchema::holds_array(const OrderedJson& s, const OrderedJson& v, int depth) const {
-  if (!within(s, static_cast<double>(v.size()), "minItems", "maxItems")) return false;
+  if (!within(s, v.size(), "minItems", "maxItems")) return false;
   const size_t first = s.contains("prefixItems") ? s["prefixItems"].size() : 0;
   for (size_t i = 0; i < v.size(); ++i) {
     if (i < first ? !holds(s["prefixItems"][i], v[i], depth + 1)
@@ -186,17 +252,14 @@ bool JsonSchema::holds_array(const OrderedJson& s, const OrderedJson& v, int dep
 bool JsonSchema::holds_scalar(const OrderedJson& s, const OrderedJson& v) const {
   if (v.is_string()) {
     const auto text = v.get<std::string>();
-    return within(s, static_cast<double>(code_points(text)), "minLength", "maxLength") &&
+    return within(s, code_points(text), "minLength", "maxLength") &&
            (!s.contains("pattern") || found(s["pattern"].get<std::string>(), text));
   }
   if (!number_of(v)) return true;
-  const double n = *number_of(v);
-  if (!within(s, n, "minimum", "maximum")) return false;
-  if (s.contains("exclusiveMinimum") && n <= number_of(s["exclusiveMinimum"])) return false;
-  if (s.contains("exclusiveMaximum") && n >= number_of(s["exclusiveMaximum"])) return false;
-  if (!s.contains("multipleOf")) return true;
-  const double times = n / *number_of(s["multipleOf"]);
-  return std::abs(times - std::round(times)) < 1e-9 * std::max(1.0, std::abs(times));
+  return within(s, v, "minimum", "maximum") &&
+         !(s.contains("exclusiveMinimum") && compare(v, s["exclusiveMinimum"]) <= 0) &&
+         !(s.contains("exclusiveMaximum") && compare(v, s["exclusiveMaximum"]) >= 0) &&
+         (!s.contains("multipleOf") || is_multiple(v, s["multipleOf"]));
 }
 
 }  // namespace mxt::train

@@ -2,6 +2,7 @@
 //   type enum const · properties required additionalProperties patternProperties min/maxProperties · items prefixItems
 //   min/maxItems uniqueItems · min/maxLength pattern · minimum maximum exclusiveMinimum exclusiveMaximum multipleOf ·
 //   allOf anyOf oneOf not · $ref into the document ("#/…")
+// Integers are compared digit by digit, however long.
 // A keyword that is none of these and no remark (title, description, default, examples, format …) is refused, so that
 // no reward is given for what was not looked at.
 #pragma once
