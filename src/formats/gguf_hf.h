@@ -50,8 +50,13 @@ void read_gguf_view(const Gguf& gguf, const GgufView& view, int64_t begin, int64
 
 // The keys of a file that say what the model is. kMissing for what such a file cannot state.
 void write_gguf_model(GgufWriter& out, const ModelConfig& config, const std::string& name, uint32_t file_type);
-// Llama 3's frequency divisors, which llama.cpp reads as a tensor; empty where the model has none.
-std::vector<float> rope_divisors(const ModelConfig& config);
+// Frequency divisors that llama.cpp reads as tensors: Llama 3's, LongRoPE's two, or a file's own; empty where the model
+// has none.
+struct RopeTensor {
+  std::string name;
+  std::vector<float> divisors;
+};
+std::vector<RopeTensor> rope_tensors(const ModelConfig& config);
 
 // GGUF's name of a Hugging Face tensor of the architectures above, under any prefix that its files have ("" where it
 // has none), and the form of such a tensor. Of an expert's weight or bias `expert` says which, of others −1.

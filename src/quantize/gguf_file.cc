@@ -92,10 +92,10 @@ class GgufFileWriter {
     formats::write_gguf_model(out, c_, name, file_type_of(scheme_));
     collect();
     add_tokenizer_keys(out, c_, tok_);
-    const std::vector<float> divisors = formats::rope_divisors(c_);
-    if (!divisors.empty()) out.declare("rope_freqs.weight", GgmlType::kF32, {static_cast<int64_t>(divisors.size())});
+    const std::vector<formats::RopeTensor> rope = formats::rope_tensors(c_);
+    for (const auto& r : rope) out.declare(r.name, GgmlType::kF32, {std::ssize(r.divisors)});
     for (const Item& item : items_) out.declare(item.name, item.type, item.shape);
-    if (!divisors.empty()) out.append("rope_freqs.weight", divisors.data(), 1);
+    for (const auto& r : rope) out.append(r.name, r.divisors.data(), 1);
     log::Progress progress("quantizing", static_cast<double>(items_.size()));
     double done = 0;
     for (const Item& item : items_) {

@@ -24,7 +24,7 @@ using formats::GgufValue;
 using formats::GgufWriter;
 using formats::WeightSource;
 
-constexpr const char* kModels[] = {"qwen35", "qwen35moe", "qwen3vl", "gpt_oss_plain", "gpt_oss"};
+constexpr const char* kModels[] = {"qwen35", "qwen35moe", "qwen3vl", "phi3_longrope", "gpt_oss_plain", "gpt_oss"};
 
 std::string golden(const std::string& name) { return std::string(kSourceDir) + "/tests/golden/gguf/" + name; }
 

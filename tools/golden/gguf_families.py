@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tiny Qwen3.5, Qwen3-VL and gpt-oss folders, what llama.cpp's own converter writes of them, and what transformers computes.
+"""Tiny Qwen3.5, Qwen3-VL, Phi-3 and gpt-oss folders, what llama.cpp's own converter writes of them, and what transformers computes.
 
 usage: gguf_families.py LLAMA_CPP OUTDIR      needs: torch transformers safetensors tokenizers; LLAMA_CPP: its sources (for its
 converter and its gguf-py; the sdist of llama-cpp-python has them in vendor/llama.cpp)
@@ -16,7 +16,7 @@ from conversion import get_model_class
 from conversion.base import ModelBase, TextModel
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import GptOssConfig, GptOssForCausalLM, PreTrainedTokenizerFast, Qwen3_5Config, Qwen3_5ForConditionalGeneration, Qwen3VLConfig, Qwen3VLForConditionalGeneration
+from transformers import GptOssConfig, GptOssForCausalLM, PreTrainedTokenizerFast, Qwen3_5Config, Qwen3_5ForConditionalGeneration, Phi3Config, Phi3ForCausalLM, Qwen3VLConfig, Qwen3VLForConditionalGeneration
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 from transformers.models.qwen3_5_moe import Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig
 
@@ -93,6 +93,7 @@ def convert(folder, tower=False):
         bytes_alone = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}, merges=[]))
         bytes_alone.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         PreTrainedTokenizerFast(tokenizer_object=bytes_alone).save_pretrained(temp)
+        (Path(temp) / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "GPT2Tokenizer"}))  # Phi-3's converter asks which it is
         architecture = ModelBase.load_hparams(Path(temp), False)["architectures"][0]
         kind = get_model_class(architecture)
         if hasattr(kind, "no_mtp"):
@@ -128,3 +129,8 @@ seeing = Qwen3VLConfig(text_config=text, tie_word_embeddings=True, vision_config
 folder = keep("qwen3vl", draw(Qwen3VLForConditionalGeneration(seeing)))[0]
 sees(folder)
 convert(folder, tower=True)
+torch.manual_seed(37)
+longer = Phi3Config(intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, tie_word_embeddings=True, sliding_window=None, original_max_position_embeddings=32,
+                    rope_parameters={"rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75, "original_max_position_embeddings": 32,
+                                     "short_factor": [1.0, 1.05, 1.1, 1.2, 1.3, 1.5], "long_factor": [1.0, 1.5, 2.0, 3.0, 5.0, 8.0]}, **{**COMMON, "pad_token_id": 0})
+convert(keep("phi3_longrope", draw(Phi3ForCausalLM(longer)))[0])

@@ -1,4 +1,6 @@
 // Phi-3 and Phi-4 (Abdin et al. 2024): fused projections, a part of each head unrotated, LongRoPE.
+#include <cmath>
+
 #include "formats/arch/families.h"
 
 namespace mxt::formats {
@@ -27,6 +29,12 @@ std::vector<float> factors(const Gguf& g, const char* name, int64_t pairs) {
   return out;
 }
 
+// What transformers multiplies cosines and sines with where a config does not say.
+double usual_attention_factor(const RopeScaling& r) {
+  return r.factor <= 1 ? 1
+                       : std::sqrt(1 + std::log(r.factor) / std::log(static_cast<double>(r.original_max_positions)));
+}
+
 void read_gguf(const ArchKeys& k, ModelConfig& c) {
   const int64_t window = k.find("attention.sliding_window", 0, kMaxTokens).value_or(0);
   for (LayerSpec& l : c.layers) l.window = window < c.max_positions ? window : 0;
@@ -38,7 +46,8 @@ void read_gguf(const ArchKeys& k, ModelConfig& c) {
   r.factor = static_cast<double>(c.max_positions) / static_cast<double>(r.original_max_positions);
   r.long_factor = factors(g, "rope_factors_long.weight", c.rotary() / 2);
   r.short_factor = factors(g, "rope_factors_short.weight", c.rotary() / 2);
-  if (const auto f = g.number(k.key("rope.scaling.attn_factor"))) r.attention_factor = *f;
+  if (const auto f = g.number(k.key("rope.scaling.attn_factor")); f && std::abs(*f - usual_attention_factor(r)) > 1e-6)
+    r.attention_factor = *f;
   c.rope_scaling = r;
 }
 
@@ -47,11 +56,10 @@ void write_gguf(const GgufKeys& k, const ModelConfig& c) {
   k.whole("rope.dimension_count", c.rotary());
   k.whole("attention.sliding_window", c.layers[0].window);
   write_gguf_rope(k, c);
-}
-
-std::string lacks(const ModelConfig& c) {
-  if (c.rope_scaling.kind == RopeScaling::Kind::kLongRope) return "LongRoPE's divisors, as this program writes it";
-  return gguf_lacks_activation(c);
+  const RopeScaling& r = c.rope_scaling;
+  if (r.kind != RopeScaling::Kind::kLongRope) return;
+  k.whole("rope.scaling.original_context_length", r.original_max_positions);
+  k.real("rope.scaling.attn_factor", r.attention_factor.value_or(usual_attention_factor(r)));
 }
 
 void write(const ModelConfig& c, OrderedJson& j) {
@@ -81,7 +89,6 @@ constinit const Family kPhi3 = [] {
   f.gguf_block = kBlock;
   f.gguf_beside = kBeside;
   f.gguf_windows = true;
-  f.gguf_lacks = lacks;
   f.read_gguf = read_gguf;
   f.write = write;
   return f;

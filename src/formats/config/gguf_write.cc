@@ -30,13 +30,9 @@ void check_expressible(const ModelConfig& c) {
               window);
 }
 
-}  // namespace
-
-std::vector<float> rope_divisors(const ModelConfig& c) {
+// transformers' _compute_llama3_parameters, as divisors of the frequencies.
+std::vector<float> llama3_divisors(const ModelConfig& c) {
   const RopeScaling& r = c.rope_scaling;
-  if (r.kind == RopeScaling::Kind::kDivisors) return r.divisors;
-  if (r.kind != RopeScaling::Kind::kLlama3) return {};
-  // transformers' _compute_llama3_parameters, as divisors of the frequencies.
   std::vector<float> out;
   const double original = static_cast<double>(r.original_max_positions);
   const double long_wave = original / r.low_freq_factor, short_wave = original / r.high_freq_factor;
@@ -53,6 +49,17 @@ std::vector<float> rope_divisors(const ModelConfig& c) {
     out.push_back(static_cast<float>(divisor));
   }
   return out;
+}
+
+}  // namespace
+
+std::vector<RopeTensor> rope_tensors(const ModelConfig& c) {
+  const RopeScaling& r = c.rope_scaling;
+  if (r.kind == RopeScaling::Kind::kLongRope)
+    return {{"rope_factors_long.weight", r.long_factor}, {"rope_factors_short.weight", r.short_factor}};
+  if (r.kind == RopeScaling::Kind::kDivisors) return {{"rope_freqs.weight", r.divisors}};
+  if (r.kind == RopeScaling::Kind::kLlama3) return {{"rope_freqs.weight", llama3_divisors(c)}};
+  return {};
 }
 
 void write_gguf_attention(const GgufKeys& k, const ModelConfig& c, bool always) {

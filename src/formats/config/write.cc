@@ -31,11 +31,14 @@ OrderedJson scaling_of(const RopeScaling& r) {
   if (r.kind == Kind::kNone) return nullptr;
   if (r.kind == Kind::kDivisors)
     fail_missing("a config.json cannot state this GGUF file's rope_freqs.weight: begin with the model's folder");
-  if (r.kind == Kind::kLongRope)
-    return {{"rope_type", "longrope"},
-            {"short_factor", r.short_factor},
-            {"long_factor", r.long_factor},
-            {"original_max_position_embeddings", r.original_max_positions}};
+  if (r.kind == Kind::kLongRope) {
+    OrderedJson j{{"rope_type", "longrope"},
+                  {"short_factor", r.short_factor},
+                  {"long_factor", r.long_factor},
+                  {"original_max_position_embeddings", r.original_max_positions}};
+    if (r.attention_factor) j["attention_factor"] = *r.attention_factor;
+    return j;
+  }
   OrderedJson j;
   const char* names[] = {"default", "linear", "dynamic", "yarn", "llama3"};
   j["rope_type"] = names[static_cast<int>(r.kind)];
