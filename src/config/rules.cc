@@ -185,6 +185,9 @@ void check_rewards(const Method& m, Rules& rules) {
   rules.refuse(!m.rewards.empty() && rules.given("train.method.reward"),
                {"train.method.rewards", "train.method.reward"},
                "and train.method.reward both say what an answer is worth: keep one");
+  rules.refuse(m.rewards.empty() && rules.given("train.method.rewards"), {"train.method.rewards"},
+               "holds none: write at least one, or remove it");
+  std::set<std::string> names;
   for (size_t i = 0; i < m.rewards.size(); ++i) {
     const RewardPart& part = m.rewards[i];
     const std::string at = fmt::format("train.method.rewards[{}]", i);
@@ -202,6 +205,12 @@ void check_rewards(const Method& m, Rules& rules) {
     belongs("model", part.model.has_value(), RewardKind::kModel);
     belongs("max_tokens", part.max_tokens.has_value(), RewardKind::kLength);
     belongs("min_tokens", part.min_tokens.has_value(), RewardKind::kLength, false);
+    rules.refuse(part.min_tokens && part.max_tokens && *part.min_tokens > *part.max_tokens,
+                 {at + ".min_tokens", at + ".max_tokens"}, "is more than max_tokens ({}): no answer would have 1",
+                 part.max_tokens.value_or(0));
+    const std::string name = part.name.value_or(std::string(text_of(part.kind)));
+    rules.refuse(!names.insert(name).second, {at + ".name", at}, "two rewards are called {}: give one another name",
+                 name);
   }
 }
 

@@ -195,6 +195,18 @@ TEST(Train, AnotherNameOfAFieldIsNoSecondValue) {
                  "train.method.max_completion_length", "keep one");
 }
 
+TEST(Train, RewardsOfAList) {
+  const auto rewards = [](const char* list) {
+    return fmt::format("train: {{method: {{kind: grpo, rewards: [{}]}}}}\n", list);
+  };
+  EXPECT_EQ(minimal_with(rewards("{kind: exact}, {kind: exact, name: again}")).train.method.rewards.size(), 2u);
+  expect_refused(rewards(""), "train.method.rewards", "holds none");
+  expect_refused(rewards("{kind: exact}, {kind: exact}"), "train.method.rewards[1].name",
+                 "two rewards are called exact");
+  expect_refused(rewards("{kind: length, min_tokens: 9, max_tokens: 3}"), "train.method.rewards[0].min_tokens",
+                 "is more than max_tokens (3)");
+}
+
 TEST(Train, ToolsOfRollouts) {
   const auto tools = [](const char* list, const char* more = "") {
     return fmt::format("train: {{method: {{kind: grpo, tools: [{}]{}}}}}\n", list, more);
