@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "data/dataset.h"
+#include "train/rewards/rewards.h"
 
 namespace mxt::train {
 namespace {
@@ -63,8 +64,9 @@ Completion read_completion(const Json& c, int64_t vocab, const std::string& wher
   if (reward == c.end())
     fail_input("{}: has no \"reward\": write a number, or null where nothing could score it", where);
   if (!reward->is_null()) {
-    if (!reward->is_number() || !std::isfinite(reward->get<double>()))
-      fail_input("{}: \"reward\" is {}: a number or null is needed", where, reward->dump());
+    if (!reward->is_number()) fail_input("{}: \"reward\" is {}: a number or null is needed", where, reward->dump());
+    if (std::abs(reward->get<double>()) > kMostReward)
+      fail_input("{}: \"reward\" is {}, more than {:g}: scale the rewards", where, reward->dump(), kMostReward);
     out.reward = reward->get<double>();
   }
   if (const auto old = c.find("old_logprobs"); old != c.end() && !old->is_null()) {
@@ -74,6 +76,8 @@ Completion read_completion(const Json& c, int64_t vocab, const std::string& wher
       if (!x.is_number()) fail_input("{}: \"old_logprobs\" holds {}: numbers are needed", where, x.dump());
       if (x.get<double>() > 1e-3)  // less is rounding
         fail_input("{}: \"old_logprobs\" holds {}: a log-probability is at most 0", where, x.dump());
+      if (!std::isfinite(x.get<float>()))
+        fail_input("{}: \"old_logprobs\" holds {}: no float is as small", where, x.dump());
       out.old_logp.push_back(x.get<float>());
     }
   }
@@ -125,7 +129,7 @@ std::vector<Rollout> read_rollouts(const std::string& path, const std::string& n
       const auto answer = static_cast<int64_t>(r.completions.back().ids.size());
       const int64_t length = static_cast<int64_t>(r.prompt.size()) + answer;
       if (length > limits.seq_len)
-        fail_input("{}: completion {} with its prompt has {} tokens, data.seq_len is {}", where, i, length,
+        fail_input("{}: completion {} with its prompt has {} tokens, data.seq_len is {}: raise it", where, i, length,
                    limits.seq_len);
       if (limits.answer > 0 && answer > limits.answer)
         fail_input("{}: completion {} has {} tokens, train.method.max_new_tokens is {}: raise it", where, i, answer,

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 
 #include "base/error.h"
@@ -60,7 +61,56 @@ TEST(Rewards, AreAddedUpByTheirWeightsAndKeptByName) {
   EXPECT_EQ(*got[2].reward, 0.5);
   EXPECT_EQ(got[2].rewards.at("form"), 1);
   EXPECT_EQ(got[2].rewards.at("answer"), 0);
-  EXPECT_NE(error_of({number, number}, {}).find("two are called answer"), std::string::npos);
+}
+
+TEST(Rewards, AnAnswerWithoutANumberCannotBeJudgedByIt) {
+  const auto got = score({part(RewardKind::kAnswer)}, {{"", "58", "fifty-eight", 1}, {"", "58", "58", 1}});
+  EXPECT_FALSE(got[0].reward);
+  EXPECT_EQ(*got[1].reward, 1);
+}
+
+// Their squares would be infinite: every advantage 0 or no number.
+TEST(Rewards, BeyondWhatAStepCanHoldAreRefused) {
+  RewardPart huge = part(RewardKind::kCommand);
+  huge.command = {"/bin/sh", "-c", "echo 1e200; echo -1e200"};
+  const std::vector<Answer> answers{{"p", "a", "r", 1}, {"p", "b", "r", 1}};
+  EXPECT_NE(error_of({huge}, answers).find("it says 1e+200: with its weight that is more than 1e+15"),
+            std::string::npos);
+  huge.error_value = -2;
+  EXPECT_EQ(*score({huge}, answers)[1].reward, -2);
+  huge.weight = 1e20;
+  EXPECT_NE(error_of({huge}, answers).find("rewards come to -2e+20"), std::string::npos);
+  const std::string path = testing::TempDir() + "/huge.jsonl";
+  const auto refused = [&](const char* more) {
+    write_file_atomic(path, std::string(R"({"prompt_ids":[3],"completions":[{"ids":[4],)") + more + "}]}\n");
+    try {
+      read_rollouts(path, path, {1, 10, 8, 0});
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(refused(R"("reward":1e200)").find("more than 1e+15"), std::string::npos);
+  EXPECT_NE(refused(R"("reward":1,"old_logprobs":[-1e300])").find("no float is as small"), std::string::npos);
+  EXPECT_EQ(refused(R"("reward":-1e15,"old_logprobs":[-1e30])"), "");
+}
+
+TEST(Rewards, CodeIsNotRunAfterAStop) {
+  config::Method m = config::default_method(config::MethodKind::kGrpo);
+  m.rewards = {part(RewardKind::kCode)};
+  std::atomic<bool> stop = false;
+  int ran = 0;
+  RewardServices services;
+  services.run_programs = [&](const std::vector<std::string>& programs, double) {
+    stop = true;
+    ran += static_cast<int>(programs.size());
+    return std::vector<bool>(programs.size());
+  };
+  std::vector<Completion> completions(2);
+  Completion* to[] = {&completions[0], &completions[1]};
+  const std::vector<Answer> answers{{"p", "a", "r", 1}, {"p", "b", "r", 1}};
+  EXPECT_THROW(Rewards(m, services).score(answers, to, &stop), Error);
+  EXPECT_EQ(ran, 1);
 }
 
 TEST(Rewards, LengthFallsOffOutsideItsBounds) {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/json_text.h"
@@ -34,10 +34,25 @@ class Each : public Reward {
 
 std::unique_ptr<Reward> each(Each::Of of) { return std::make_unique<Each>(std::move(of)); }
 
-double answer_reward(const Answer& a) {
-  const std::string want = infer::final_answer(a.reference);
-  return !want.empty() && infer::final_answer(a.text) == want ? 1 : 0;
-}
+class FinalNumber : public Reward {
+ public:
+  Values score(std::span<const Answer> answers, StopFlag) override {
+    Values out;
+    for (const Answer& a : answers) {
+      const std::string want = infer::final_answer(a.reference);
+      out.push_back(want.empty() ? std::nullopt : std::optional(infer::final_answer(a.text) == want ? 1.0 : 0.0));
+      if (want.empty() && !std::exchange(said_, true))
+        log::warn(
+            "reward answer: a row's answer holds no number ({}): what is sampled to it and others like it cannot "
+            "be judged",
+            printable(std::string_view(a.reference).substr(0, 80)));
+    }
+    return out;
+  }
+
+ private:
+  bool said_ = false;
+};
 
 double length_reward(int64_t tokens, int64_t least, int64_t most) {
   const auto n = static_cast<double>(tokens);
@@ -61,11 +76,12 @@ class Code : public Reward {
       : seconds_(part.timeout_seconds), run_(services.run_programs) {
     MXT_ASSERT(run_);
   }
-  Values score(std::span<const Answer> answers, StopFlag) override {
-    std::vector<std::string> programs;
-    for (const Answer& a : answers) programs.push_back(code_of(a.text) + "\n\n" + a.reference + "\n");
+  Values score(std::span<const Answer> answers, StopFlag stop) override {
     Values out;
-    for (const bool passed : run_(programs, seconds_)) out.emplace_back(passed ? 1 : 0);
+    for (const Answer& a : answers) {
+      check_stop(stop);  // each may take all of its time
+      out.emplace_back(run_({code_of(a.text) + "\n\n" + a.reference + "\n"}, seconds_).at(0) ? 1 : 0);
+    }
     return out;
   }
 
@@ -104,7 +120,7 @@ std::unique_ptr<Reward> make(const config::RewardPart& part, const RewardService
   using K = config::RewardKind;
   switch (part.kind) {
     case K::kAnswer:
-      return each(answer_reward);
+      return std::make_unique<FinalNumber>();
     case K::kExact:
       return each([](const Answer& a) { return trim(a.text) == trim(a.reference) ? 1.0 : 0.0; });
     case K::kRegex: {
@@ -151,13 +167,8 @@ config::RewardPart single(const config::Method& m) {
 Rewards::Rewards(const config::Method& m, const RewardServices& services) {
   std::vector<config::RewardPart> all = m.rewards;
   if (all.empty()) all.push_back(single(m));
-  std::set<std::string> names;
-  for (const config::RewardPart& part : all) {
-    std::string name = part.name.value_or(std::string(config::text_of(part.kind)));
-    if (!names.insert(name).second)
-      fail_input("train.method.rewards: two are called {}: give one a name of its own", name);
-    parts_.push_back({part, std::move(name), make(part, services)});
-  }
+  for (const config::RewardPart& part : all)
+    parts_.push_back({part, part.name.value_or(std::string(config::text_of(part.kind))), make(part, services)});
 }
 
 void Rewards::score(std::span<const Answer> answers, std::span<Completion* const> completions, StopFlag stop) {
@@ -168,7 +179,8 @@ void Rewards::score(std::span<const Answer> answers, std::span<Completion* const
     try {
       values = part.reward->score(answers, stop);
       for (const auto& v : values)
-        if (v && !std::isfinite(*v)) fail_input("it says {}, which is no finite number", *v);
+        if (v && !(std::abs(*v * part.settings.weight) <= kMostReward))
+          fail_input("it says {}: with its weight that is more than {:g}", *v, kMostReward);
     } catch (const Error& e) {
       if (e.code() == Exit::kInterrupted) throw;
       if (!part.settings.error_value)
@@ -184,6 +196,10 @@ void Rewards::score(std::span<const Answer> answers, std::span<Completion* const
       completions[i]->reward = completions[i]->reward.value_or(0) + part.settings.weight * *values[i];
     }
   }
+  for (const Completion* c : completions)
+    if (c->reward && !(std::abs(*c->reward) <= kMostReward))
+      fail_input("train.method.rewards: an answer's rewards come to {}, more than {:g}: lower their weights",
+                 *c->reward, kMostReward);
 }
 
 }  // namespace mxt::train

@@ -1,5 +1,7 @@
 // What sampled answers are worth: one reward, or several added up by their weights.
-//   answer       1 where the answer's final number (infer/final_answer.h) is the reference's
+//   answer       1 where the answer's final number (infer/final_answer.h) is the reference's; cannot tell where that
+//   has
+//                none
 //   exact        1 where both texts are equal but for white space at their ends
 //   regex        1 where the pattern is found in the answer
 //   length       1 from min_tokens to max_tokens; outside of these less by the share that is missing or too much
@@ -31,6 +33,9 @@
 
 namespace mxt::train {
 
+// Of an answer, by its size: squares of advantages and their sums over a step are floats still.
+inline constexpr double kMostReward = 1e15;
+
 struct Answer {
   std::string prompt, text, reference;
   int64_t tokens = 0;
@@ -58,7 +63,8 @@ class Rewards {
  public:
   // Errors (kBadInput, kMissing): a pattern, a schema or a command that cannot be used.
   Rewards(const config::Method& method, const RewardServices& services);
-  // Fills in reward and rewards of each completion. kBadInput, by name, where a reward without error_value failed.
+  // Fills in reward and rewards of each completion. kBadInput, by name, where a reward without error_value failed, or
+  // where they come to more than kMostReward.
   void score(std::span<const Answer> answers, std::span<Completion* const> completions, StopFlag stop);
 
  private:
