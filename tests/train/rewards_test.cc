@@ -223,6 +223,27 @@ TEST(Commands, GetALineForEachAnswerAndSayANumberForEach) {
   EXPECT_EQ(*score({command("for i in 1 2 3 4 5 6 7 8; do echo $i; done")}, large)[7].reward, 8);
 }
 
+// Its errors stay out of the run's log, however many there are; the last line is in the message.
+TEST(Commands, AreQuotedWhereTheyComplain) {
+  const std::vector<Answer> answers{{"p", "a", "r", 1}};
+  testing::internal::CaptureStderr();
+  EXPECT_NE(error_of({command("echo first >&2; echo 'no judge today' >&2; exit 3")}, answers)
+                .find("ended with exit code 3: no judge today"),
+            std::string::npos);
+  EXPECT_NE(error_of({command("echo 'rows are odd' >&2")}, answers).find("0 lines for 1 answers: rows are odd"),
+            std::string::npos);
+  EXPECT_EQ(*score({command("yes | head -c 1000000 >&2; echo 2")}, answers)[0].reward, 2);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+TEST(Commands, MayLeaveAProgramRunningThatHoldsTheirOutput) {
+  RewardPart p = command("setsid sleep 30 & echo 1");
+  p.timeout_seconds = 60;
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(*score({p}, {{"p", "a", "r", 1}})[0].reward, 1);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(25));
+}
+
 TEST(Commands, ThatFailHangOrTalkTooMuchAreNamed) {
   const std::vector<Answer> answers{{"p", "a", "r", 1}};
   EXPECT_NE(error_of({command("echo 1; exit 1")}, answers).find("ended with exit code 1"), std::string::npos);

@@ -58,7 +58,7 @@ class Handle {
 // A program with a group of its own, so that what it has started ends with it.
 class Child {
  public:
-  Child(const std::vector<std::string>& command, int input, int output) {
+  Child(const std::vector<std::string>& command, int input, int output, int errors) {
     std::vector<char*> argv;
     for (const std::string& a : command) argv.push_back(const_cast<char*>(a.c_str()));
     argv.push_back(nullptr);
@@ -66,6 +66,7 @@ class Child {
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_adddup2(&files, input, 0);
     posix_spawn_file_actions_adddup2(&files, output, 1);
+    posix_spawn_file_actions_adddup2(&files, errors, 2);
     posix_spawn_file_actions_addclosefrom_np(&files, 3);
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
@@ -80,18 +81,17 @@ class Child {
     if (rc != 0) fail_missing("{} cannot be started: {}", command[0], std::strerror(rc));
   }
   ~Child() {
-    if (!ended_) end();
+    if (!code_) end();
   }
   // Waits for its end until `until`; its exit code, 128 and the signal where one ended it; nothing where it still runs.
   std::optional<int> wait(Clock::time_point until) {
     for (;;) {
       int status = 0;
-      if (::waitpid(pid_, &status, WNOHANG) == pid_) {
-        ended_ = true;
+      if (!code_ && ::waitpid(pid_, &status, WNOHANG) == pid_) {
         ::kill(-pid_, SIGKILL);  // what it left behind
-        return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
       }
-      if (Clock::now() >= until) return std::nullopt;
+      if (code_ || Clock::now() >= until) return code_;
       ::usleep(2000);
     }
   }
@@ -102,7 +102,7 @@ class Child {
     ::waitpid(pid_, nullptr, 0);
   }
   pid_t pid_ = -1;
-  bool ended_ = false;
+  std::optional<int> code_;  // once it has ended
 };
 
 class Command : public Reward {
@@ -113,9 +113,9 @@ class Command : public Reward {
     std::string input;
     for (const Answer& a : answers)
       input += to_json(a).dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
-    const std::string output = talk(input, kBytesAnAnswer * (answers.size() + 1), stop);
+    const Said said = talk(input, kBytesAnAnswer * (answers.size() + 1), stop);
     Values out;
-    for (std::string_view line : split(output, '\n')) {
+    for (std::string_view line : split(said.output, '\n')) {
       if (trim(line).empty()) continue;
       if (out.size() == answers.size()) fail_input("{} wrote more lines than there are answers", command_[0]);
       const Json value = Json::parse(line, nullptr, false);
@@ -124,50 +124,82 @@ class Command : public Reward {
       out.push_back(number_of(value, out.size()));
     }
     if (out.size() != answers.size())
-      fail_input("{} wrote {} lines for {} answers", command_[0], out.size(), answers.size());
+      fail_input("{} wrote {} lines for {} answers{}", command_[0], out.size(), answers.size(), said.complaint());
     return out;
   }
 
  private:
-  static constexpr size_t kBytesAnAnswer = 4096;
+  static constexpr size_t kBytesAnAnswer = 4096, kErrorBytes = 4096;
+
+  struct Said {
+    std::string output, errors;  // of its errors the end
+    // Their last line, as the end of a message.
+    std::string complaint() const {
+      const std::string_view text = trim(errors);
+      const std::string_view last = trim(text.substr(text.rfind('\n') + 1));
+      return last.empty() ? "" : fmt::format(": {}", printable(last.substr(0, 200)));
+    }
+  };
+
+  static void make_pipe(int (&ends)[2]) {
+    if (::pipe2(ends, O_CLOEXEC) != 0) fail_input("pipe: {}", std::strerror(errno));
+  }
+
+  // Reads what has come; false at its end.
+  static bool take(int fd, std::string* text) {
+    char buffer[65536];
+    const ssize_t n = ::read(fd, buffer, sizeof buffer);
+    if (n > 0) text->append(buffer, static_cast<size_t>(n));
+    return n > 0 || (n < 0 && errno == EINTR);
+  }
 
   // Writes the input and reads all output at once, so that neither side waits for the other.
-  std::string talk(std::string_view input, size_t most, StopFlag stop) const {
-    int in[2], out[2];  // a socket, since writing to one whose reader is gone can be an error and not a signal
+  Said talk(std::string_view input, size_t most, StopFlag stop) const {
+    int in[2], out[2], err[2];  // in: a socket, since writing to one whose reader is gone can be an error, not a signal
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in) != 0)
       fail_input("socketpair: {}", std::strerror(errno));
     Handle to(in[0]), its_input(in[1]);
-    if (::pipe2(out, O_CLOEXEC) != 0) fail_input("pipe: {}", std::strerror(errno));
+    make_pipe(out);
     Handle from(out[0]), its_output(out[1]);
+    make_pipe(err);
+    Handle errors(err[0]), its_errors(err[1]);
     const auto until =
         Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds_));
-    Child child(command_, its_input.get(), its_output.get());
+    Child child(command_, its_input.get(), its_output.get(), its_errors.get());
     its_input.close();
     its_output.close();
-    std::string text;
+    its_errors.close();
+    Said said;
     for (bool open = true; open;) {
       check_stop(stop);
-      if (Clock::now() >= until) fail_input("{} took more than {:g} s", command_[0], seconds_);
-      pollfd wait[2] = {{from.get(), POLLIN, 0}, {to.get(), POLLOUT, 0}};
-      if (::poll(wait, to.get() >= 0 ? 2 : 1, 50) < 0 && errno != EINTR) fail_input("poll: {}", std::strerror(errno));
-      if (to.get() >= 0 && wait[1].revents != 0) {
+      if (Clock::now() >= until) fail_input("{} took more than {:g} s{}", command_[0], seconds_, said.complaint());
+      pollfd wait[3] = {{from.get(), POLLIN, 0}, {errors.get(), POLLIN, 0}, {to.get(), POLLOUT, 0}};  // -1: passed over
+      const int ready = ::poll(wait, 3, 50);
+      if (ready < 0 && errno != EINTR) fail_input("poll: {}", std::strerror(errno));
+      // What a program leaves running may hold its output open.
+      if (ready == 0 && child.wait(Clock::now())) break;
+      if (wait[2].revents != 0) {
         const ssize_t n = ::send(to.get(), input.data(), input.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n > 0) input.remove_prefix(static_cast<size_t>(n));
         // One that reads no further may still answer.
         if (input.empty() || (n < 0 && errno != EAGAIN && errno != EINTR)) to.close();
       }
-      if (wait[0].revents != 0) {
-        char buffer[65536];
-        const ssize_t n = ::read(from.get(), buffer, sizeof buffer);
-        open = n > 0 || (n < 0 && errno == EINTR);
-        if (n > 0) text.append(buffer, static_cast<size_t>(n));
-        if (text.size() > most) fail_input("{} wrote more than {} bytes", command_[0], most);
+      if (wait[1].revents != 0) {
+        if (!take(errors.get(), &said.errors)) errors.close();
+        if (said.errors.size() > kErrorBytes) said.errors.erase(0, said.errors.size() - kErrorBytes);
       }
+      if (wait[0].revents != 0) open = take(from.get(), &said.output);
+      if (said.output.size() > most) fail_input("{} wrote more than {} bytes", command_[0], most);
     }
     const auto code = child.wait(until);
-    if (!code) fail_input("{} took more than {:g} s", command_[0], seconds_);
-    if (*code != 0) fail_input("{} ended with exit code {}", command_[0], *code);
-    return text;
+    if (!code) fail_input("{} took more than {:g} s{}", command_[0], seconds_, said.complaint());
+    while (errors.get() >= 0) {  // what it wrote last
+      pollfd more = {errors.get(), POLLIN, 0};
+      if (::poll(&more, 1, 0) <= 0 || !take(errors.get(), &said.errors)) errors.close();
+      if (said.errors.size() > kErrorBytes) said.errors.erase(0, said.errors.size() - kErrorBytes);
+    }
+    if (*code != 0) fail_input("{} ended with exit code {}{}", command_[0], *code, said.complaint());
+    return said;
   }
 
   std::vector<std::string> command_;
@@ -177,7 +209,7 @@ class Command : public Reward {
 class Endpoint : public Reward {
  public:
   explicit Endpoint(const config::RewardPart& part) : url_(*part.url), seconds_(part.timeout_seconds) {
-    net::public_url(url_, "method.rewards: url");
+    net::public_url(url_, "train.method.rewards: url");
   }
 
   Values score(std::span<const Answer> answers, StopFlag stop) override {
@@ -195,18 +227,30 @@ class Endpoint : public Reward {
     r.idle_seconds = seconds_;
     r.repeatable = true;  // asking twice asks the same
     r.redirects = 0;
-    const net::HttpResponse a = client.send(r);
-    if (a.status != 200) fail_input("{} answers {}: {}", url_, a.status, a.body.substr(0, 200));
+    const net::HttpResponse a = ask(client, r);
+    if (a.status != 200) fail_input("{} answers {}: {}", url_, a.status, printable(a.body.substr(0, 200)));
     const Json j = Json::parse(a.body, nullptr, false);
     const Json list = j.is_object() ? j.value("rewards", Json()) : Json();
-    if (!list.is_array() || list.size() != answers.size())
-      fail_input("{} answers without \"rewards\", a list of {} numbers", url_, answers.size());
+    if (!list.is_array()) fail_input("{} answers without \"rewards\", a list of {} numbers", url_, answers.size());
+    if (list.size() != answers.size())
+      fail_input("{} answers with {} rewards for {} answers", url_, list.size(), answers.size());
     Values out;
     for (const Json& x : list) out.push_back(number_of(x, out.size()));
     return out;
   }
 
  private:
+  net::HttpResponse ask(net::HttpClient& client, const net::HttpRequest& r) const {
+    const auto begin = Clock::now();
+    try {
+      return client.send(r);
+    } catch (const Error& e) {
+      if (e.code() == Exit::kMissing && std::chrono::duration<double>(Clock::now() - begin).count() >= seconds_)
+        fail_input("{} took more than {:g} s", url_, seconds_);
+      throw;
+    }
+  }
+
   std::string url_;
   double seconds_;
 };
