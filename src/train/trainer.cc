@@ -173,7 +173,7 @@ class Run {
       }
     }
     log.flush();
-    if (flat_steps_ > 1) log::warn("{} steps had equal rewards in every group", flat_steps_);
+    if (flat_steps_ > 1) log::warn("{} steps had equal rewards in every group, or none", flat_steps_);
     r.decisions = kernels::decisions() - decided;
     MXT_ASSERT(r.decisions == 0);
     program_.reset();
@@ -581,12 +581,15 @@ class Run {
     return m;
   }
 
-  // Where the rewards of every group are equal there is nothing to learn from: said once, and counted at the end.
+  // Where the rewards of every group are equal, or there are none, there is nothing to learn from: said once, and
+  // counted at the end.
   void note_flat(const std::map<std::string, double>& metrics, int64_t step) {
-    const auto it = metrics.find("frac_reward_zero_std");
-    if (it == metrics.end() || it->second < 1) return;
+    const auto flat = metrics.find("frac_reward_zero_std");
+    const bool scored = metrics.contains("reward");
+    if (flat == metrics.end() || (scored && flat->second < 1)) return;
     if (flat_steps_++ == 0)
-      log::warn("step {}: the rewards of every group are equal, so its answers teach nothing", step);
+      log::warn("step {}: {}, so its answers teach nothing", step,
+                scored ? "the rewards of every group are equal" : "no answer could be scored");
   }
 
   // After the step's one wait for the device.

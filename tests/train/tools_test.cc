@@ -10,6 +10,7 @@
 #include "base/json_text.h"
 #include "data/dataset.h"
 #include "infer/calls.h"
+#include "train/methods/method.h"
 #include "train/rewards/rewards.h"
 
 namespace mxt::train {
@@ -217,6 +218,28 @@ TEST(Rollouts, WhatAToolSaidIsNoTarget) {
             std::string::npos);
   EXPECT_NE(error_of([&] { read(R"({"ids":[5,6],"reward":1,"mask":[0,0]})"); }).find("leaves no token to train on"),
             std::string::npos);
+}
+
+// As TRL counts them: by the last token, whoever said it.
+TEST(Rollouts, AnAnswerWithAnEndTokenIsNotCut) {
+  const auto method = make_method(config::default_method(config::MethodKind::kGrpo));
+  const std::vector<int32_t> ends{1};
+  method->set_ends(ends);
+  std::vector<Rollout> all(1);
+  all[0].completions.resize(2);
+  all[0].completions[0].ids = {5, 1}, all[0].completions[0].own = {1, 0}, all[0].completions[0].reward = 1;
+  all[0].completions[1].ids = {5, 7}, all[0].completions[1].reward = 0;
+  method->take_rollouts(all, true);
+  StepRows step;
+  step.rows.resize(2);
+  method->begin(step, {}, {});
+  EXPECT_EQ(method->metrics().at("completions/clipped_ratio"), 0.5);
+  // A step whose answers nothing could judge has no reward, not one of 0.
+  EXPECT_TRUE(method->metrics().contains("reward"));
+  for (Completion& c : all[0].completions) c.reward.reset();
+  method->take_rollouts(all, true);
+  method->begin(step, {}, {});
+  EXPECT_FALSE(method->metrics().contains("reward"));
 }
 
 TEST(Rewards, ReadTheTurnsOfAnAnswer) {

@@ -80,8 +80,10 @@ class Grpo : public GroupMethod {
                                                                : 1;
       for (Completion* c : groups_[i]) c->advantage = c->reward ? (*c->reward - center) / scale : 0;
     }
-    noted_["reward"] = mean_of(every);
-    noted_["reward_std"] = whole;
+    if (!every.empty()) {  // else nothing could be scored
+      noted_["reward"] = mean_of(every);
+      noted_["reward_std"] = whole;
+    }
     noted_["frac_reward_zero_std"] =
         groups_.empty() ? 0 : static_cast<double>(flat) / static_cast<double>(groups_.size());
   }

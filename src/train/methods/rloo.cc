@@ -83,8 +83,10 @@ class Rloo : public GroupMethod {
           if (c->reward && scored > 1) c->advantage = (c->advantage - center) / scale;
       }
     }
-    noted_["reward"] = mean_of(rewards);
-    noted_["reward_std"] = deviation_of(rewards);
+    if (!rewards.empty()) {  // else nothing could be scored
+      noted_["reward"] = mean_of(rewards);
+      noted_["reward_std"] = deviation_of(rewards);
+    }
     noted_["frac_reward_zero_std"] =
         groups_.empty() ? 0 : static_cast<double>(flat) / static_cast<double>(groups_.size());
   }
