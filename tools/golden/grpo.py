@@ -134,6 +134,7 @@ CASES = {
     "temperature": {"loss_type": "dapo", "temperature": 0.7},
     "gspo": {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 0.0003, "epsilon_high": 0.0004, "num_iterations": 2},
     "gspo_kl": {"loss_type": "dapo", "importance_sampling_level": "sequence", "epsilon": 0.01, "beta": 0.1, "num_iterations": 3},
+    "gspo_truncated": {"loss_type": "dapo", "importance_sampling_level": "sequence", "epsilon": 0.001, "num_iterations": 2, "mask_truncated_completions": True},
     "old": {"loss_type": "dapo", "epsilon": 0.1},
     "full": {"loss_type": "dapo", "beta": 0.04},
     # the bound on the logits comes before the temperature

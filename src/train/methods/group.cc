@@ -42,8 +42,7 @@ std::map<std::string, double> GroupMethod::metrics() {
 }
 
 bool GroupMethod::is_cut(const Completion& c) const {
-  const bool result = !c.own.empty() && !c.own.back();  // it stopped amid what a tool said
-  return !ends_.empty() && (result || std::find(ends_.begin(), ends_.end(), c.ids.back()) == ends_.end());
+  return !ends_.empty() && std::find(ends_.begin(), ends_.end(), c.ids.back()) == ends_.end();
 }
 
 void GroupMethod::note_completions() {

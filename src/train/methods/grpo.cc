@@ -14,6 +14,8 @@
 namespace mxt::train {
 namespace {
 
+constexpr const char* kClipShares[] = {"clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean"};
+
 class Grpo : public GroupMethod {
  public:
   explicit Grpo(const config::Method& m)
@@ -34,15 +36,19 @@ class Grpo : public GroupMethod {
     batch_tokens_.assign(static_cast<size_t>(s.batches()), 0);
     tokens_ = 0;
     for (size_t i = 0; i < s.rows.size(); ++i) {
-      if (masked(*completions_[i])) continue;
+      if (masked(*completions_[i])) {
+        if (sequence_level_)  // shares of answers are of all of them
+          for (const char* name : kClipShares) means_.add(name, s.batch_of(static_cast<int64_t>(i)), 0);
+        continue;
+      }
       const int64_t n = completions_[i]->trained();
       tokens_ += n;
       batch_tokens_[static_cast<size_t>(s.batch_of(static_cast<int64_t>(i)))] += n;
     }
     for (int64_t b = 0; b < s.batches(); ++b)  // a batch without a trained token counts in the means
       if (batch_tokens_[static_cast<size_t>(b)] == 0) {
-        for (const char* name : {"entropy", "clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean"})
-          means_.add(name, b, 0);
+        means_.add("entropy", b, 0);
+        for (const char* name : kClipShares) means_.add(name, b, 0);
         if (beta_ > 0) means_.add("kl", b, 0);
       }
     note_completions();

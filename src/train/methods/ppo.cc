@@ -64,9 +64,11 @@ class Ppo : public GroupMethod {
     std::vector<double> rewards, advantages, returns;  // one a state; advantages of tokens are whitened
   };
 
-  // States that an answer went through: one a token, and the one behind the last where it ended by itself.
+  // States that an answer went through: one a token, and the one behind the last where it ended by itself, not amid
+  // what a tool said.
   size_t states_of(const Completion& c) const {
-    return tokens_of(c) + (static_cast<int64_t>(c.ids.size()) < m_.max_new_tokens && !is_cut(c) ? 1 : 0);
+    const bool result = !c.own.empty() && !c.own.back(), cut = result || is_cut(c);
+    return tokens_of(c) + (static_cast<int64_t>(c.ids.size()) < m_.max_new_tokens && !cut ? 1 : 0);
   }
   static size_t tokens_of(const Completion& c) { return static_cast<size_t>(c.trained()); }
 
