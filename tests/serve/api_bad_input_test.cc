@@ -193,6 +193,14 @@ TEST(Api, BadFieldsAreRefusedByName) {
   for (const char* body : {"", "{", "[]", "nul", "{\"a\":1,\"a\":2}", "\xff\xfe", "{\"messages\":\"\xff\"}"})
     EXPECT_EQ(send(shared(), "POST", path, std::string(body) + " ").status, 400) << body;
   EXPECT_EQ(send(shared(), "POST", path, std::string(100000, '[')).status, 400);
+  const auto instead = [&](const std::string& to, const char* key) {
+    return send(shared(), "POST", to, "{\"" + std::string(key) + "\":1}").json()["error"]["message"].get<std::string>();
+  };
+  EXPECT_EQ(instead(path, "guided_json"), "unrecognized request argument: guided_json (here: response_format)");
+  EXPECT_EQ(instead(path, "functions"), "unrecognized request argument: functions (here: tools)");
+  EXPECT_EQ(instead(cpath, "n_predict"), "unrecognized request argument: n_predict (here: max_tokens)");
+  EXPECT_EQ(instead(cpath, "functions"), "unrecognized request argument: functions");
+  EXPECT_EQ(instead(path, "temperatur"), "unrecognized request argument: temperatur (nearest: temperature)");
   const auto why = [&](const std::string& body) {
     return send(shared(), "POST", path, body).json()["error"]["message"].get<std::string>();
   };

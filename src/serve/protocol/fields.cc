@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -59,14 +60,47 @@ std::string Fields::text(std::string_view name, std::string otherwise) const {
   return v->get<std::string>();
 }
 
+namespace {
+
+// What other servers, and older interfaces, call fields that are here.
+std::string_view named_here(std::string_view theirs) {
+  static const std::map<std::string_view, std::string_view> names = {{"functions", "tools"},
+                                                                     {"function_call", "tool_choice"},
+                                                                     {"guided_json", "response_format"},
+                                                                     {"guided_choice", "response_format"},
+                                                                     {"guided_grammar", "response_format"},
+                                                                     {"structured_outputs", "response_format"},
+                                                                     {"json_schema", "response_format"},
+                                                                     {"grammar", "response_format"},
+                                                                     {"format", "response_format"},
+                                                                     {"n_predict", "max_tokens"},
+                                                                     {"num_predict", "max_tokens"},
+                                                                     {"max_new_tokens", "max_tokens"},
+                                                                     {"max_output_tokens", "max_tokens"},
+                                                                     {"stop_sequences", "stop"},
+                                                                     {"repeat_penalty", "repetition_penalty"},
+                                                                     {"enable_thinking", "chat_template_kwargs"},
+                                                                     {"thinking", "chat_template_kwargs"},
+                                                                     {"reasoning", "reasoning_effort"},
+                                                                     {"input", "messages"},
+                                                                     {"inputs", "prompt"}};
+  const auto it = names.find(theirs);
+  return it == names.end() ? std::string_view() : it->second;
+}
+
+}  // namespace
+
 void Fields::only(std::initializer_list<std::string_view> known, std::span<const std::string_view> also) const {
   std::vector<std::string> names(known.begin(), known.end());
   names.insert(names.end(), also.begin(), also.end());
   for (const auto& [key, value] : j_.items()) {
     if (std::find(names.begin(), names.end(), key) != names.end()) continue;
-    const std::string near = nearest(key, names);
+    const std::string here(named_here(key));
+    const bool known_here = std::find(names.begin(), names.end(), here) != names.end();
+    const std::string near = known_here ? here : nearest(key, names);
     const std::string shown = path(replace_invalid_utf8(std::string_view(key).substr(0, 100)));
-    refuse(shown, "unrecognized request argument: {}{}", shown, near.empty() ? "" : " (nearest: " + near + ")");
+    refuse(shown, "unrecognized request argument: {}{}", shown,
+           near.empty() ? "" : (known_here ? " (here: " : " (nearest: ") + near + ")");
   }
 }
 

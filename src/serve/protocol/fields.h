@@ -28,7 +28,7 @@ class Fields {
   double number(std::string_view name, double otherwise, double least, double most) const;
   bool flag(std::string_view name, bool otherwise) const;
   std::string text(std::string_view name, std::string otherwise = {}) const;
-  // Refuses every name that is in neither list, with the nearest that is.
+  // Refuses every name that is in neither list, with what it is called here, or the nearest.
   void only(std::initializer_list<std::string_view> known, std::span<const std::string_view> also = {}) const;
   std::string path(std::string_view name) const { return inside_ + std::string(name); }
 
