@@ -16,14 +16,15 @@ weather = {"type": "function", "function": {"name": "get_weather", "description"
 timer = {"type": "function", "function": {"name": "timer", "parameters": {"type": "object", "properties": {"minutes": {"type": "number"}}}}}
 
 
-def call(name, arguments):
-    return {"type": "function", "function": {"name": name, "arguments": arguments}}
+def call(name, arguments, id=None):
+    return {**({"id": id} if id else {}), "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 CHATS = [
     {"messages": [{"role": "user", "content": "Weather in Paris?"}, {"role": "assistant", "content": "", "tool_calls": [call("get_weather", {"city": "Paris"})]}, {"role": "tool", "content": "21 °C"}, {"role": "assistant", "content": "It is warm."}], "tools": [weather, timer]},
     {"messages": [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Köln and Rome, then a timer"}, {"role": "assistant", "content": "Let me look.", "tool_calls": [call("get_weather", {"city": "Köln", "days": 2}), call("get_weather", {"city": "Rome"}), call("timer", {"minutes": 1.5})]}, {"role": "tool", "content": "{\"t\": 9}"}, {"role": "tool", "content": "long " * 40}, {"role": "tool", "content": "set"}, {"role": "assistant", "content": "Done."}], "tools": [weather, timer]},
     {"messages": [{"role": "system", "content": "Be short."}, {"role": "user", "content": "hi"}, {"role": "assistant", "content": "Hello."}], "tools": None},
+    {"messages": [{"role": "user", "content": "Rome and Oslo?"}, {"role": "assistant", "content": "", "tool_calls": [call("get_weather", {"city": "Rome"}, "a"), call("get_weather", {"city": "Oslo"}, "b")]}, {"role": "tool", "tool_call_id": "b", "content": "of Oslo"}, {"role": "tool", "tool_call_id": "a", "content": "of Rome"}, {"role": "assistant", "content": "Once more."}, {"role": "user", "content": "Again"}, {"role": "assistant", "content": "", "tool_calls": [call("timer", {"minutes": 1}, "c"), call("timer", {"minutes": 2}, "d")]}, {"role": "tool", "tool_call_id": "d", "content": "two"}, {"role": "tool", "content": "one"}, {"role": "assistant", "content": "Done."}], "tools": [weather, timer]},
     {"messages": [{"role": "user", "content": "hi <tool_call> not a call"}, {"role": "assistant", "content": "No tool is needed."}], "tools": [timer]},
 ]
 out = []
