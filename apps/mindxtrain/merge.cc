@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -7,10 +8,14 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "checkpoint/weights.h"
+#include "formats/classifier.h"
+#include "formats/peft.h"
 #include "formats/vision.h"
 #include "formats/weight_source.h"
 #include "infer/model.h"
+#include "infer/reward_model.h"
 #include "model_files.h"
+#include "models/heads.h"
 #include "verbs.h"
 
 namespace mxt::app {
@@ -18,9 +23,10 @@ namespace mxt::app {
 namespace {
 
 // What of the base this build does not run, and a merged folder is therefore without.
-void say_left_out(const infer::Model& model, const formats::WeightSource& base, const std::string& out) {
+void say_left_out(const graph::Graph& model, const formats::WeightSource& base, const std::string& out) {
   size_t mtp = 0, vision = 0;
-  const std::vector<std::string> names = checkpoint::unused_tensors(model.graph(), base);
+  std::vector<std::string> names = checkpoint::unused_tensors(model, base);
+  if (std::any_of(model.params.begin(), model.params.end(), models::is_head)) std::erase(names, "lm_head.weight");
   for (const std::string& name : names) {
     mtp += name.starts_with("mtp.");
     vision += formats::sees_pictures(name);
@@ -60,18 +66,28 @@ void add_merge(CLI::App& app) {
     for (const std::string& given : {path, o->adapter})
       if (fs::equivalent(given, o->out, ec))
         fail_input("--out {}: the merged model would overwrite what it is made of: choose another folder", o->out);
-    // Merged in fp32 and rounded once.
-    infer::Model model(path, o->adapter, DType::kF32, 64, kernels::cpu_ops());
     const auto base = formats::WeightSource::open(path);
     const DType type = o->dtype.empty() ? base->held_type() : parse_dtype(o->dtype);
-    const checkpoint::MergeCost cost = checkpoint::merge_adapter(model.graph(), model.params(), type);
+    // Merged in fp32 and rounded once.
+    constexpr int64_t kLongest = 64;
+    std::unique_ptr<infer::Model> writer;
+    std::unique_ptr<infer::RewardModel> judge;
+    if (formats::is_classifier(base->config()) ||
+        formats::Adapter::open(o->adapter).replaced().contains(formats::kScoreWeight))
+      judge = std::make_unique<infer::RewardModel>(path, o->adapter, DType::kF32, kLongest, kernels::cpu_ops());
+    else
+      writer = std::make_unique<infer::Model>(path, o->adapter, DType::kF32, kLongest, kernels::cpu_ops());
+    const graph::Graph& graph = judge ? judge->graph() : writer->graph();
+    runtime::ParamStore& params = judge ? judge->params() : writer->params();
+    const checkpoint::MergeCost cost = checkpoint::merge_adapter(graph, params, type);
     constexpr const char* kMade = "/merged.json";
     if (fs::is_directory(o->out) && !fs::is_empty(o->out) && !fs::exists(o->out + kMade))
       fail_input("{}: this folder holds something else: choose another --out", o->out);
     std::string out = o->out;
     while (out.size() > 1 && out.ends_with('/')) out.pop_back();
     const UnfinishedFolder folder(out);
-    checkpoint::save_model(folder.path(), model.graph(), model.params(), model.config(), type);
+    checkpoint::save_model(folder.path(), graph, params,
+                           judge ? formats::as_classifier(judge->config()) : writer->config(), type);
     // Merging reads no text: whatever tokenizer the base has goes along as it is.
     if (formats::is_gguf(path))
       save_text_side(load_text_side(path), folder.path());
@@ -81,7 +97,7 @@ void add_merge(CLI::App& app) {
       write_file_atomic(folder.path() + "/chat_template.jinja", read_file(own));
     write_file_atomic(folder.path() + kMade, OrderedJson{{"base", o->model}, {"adapter", o->adapter}}.dump(2) + "\n");
     replace_folder(folder.path(), out);
-    say_left_out(model, *base, o->out);
+    say_left_out(graph, *base, o->out);
     log::info(
         "merged in float32, written as {}: rounding moves the adapted weights by {:.2g} % of what the adapter does",
         name_of(type), cost.change > 0 ? 100 * std::sqrt(cost.rounding / cost.change) : 0.0);

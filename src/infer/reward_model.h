@@ -31,6 +31,8 @@ class RewardModel {
   RewardModel(const RewardModel&) = delete;
   const formats::ModelConfig& config() const { return source_->config(); }
   int64_t longest() const { return longest_; }
+  const graph::Graph& graph() const { return graph_; }
+  runtime::ParamStore& params() { return *params_; }
   // A sequence's score does not depend on the others. Sequences have 1 … longest() ids of the vocabulary. `stop`:
   // looked at between passes (kInterrupted).
   std::vector<float> score(const std::vector<std::vector<int32_t>>& sequences, StopFlag stop = nullptr);

@@ -78,6 +78,14 @@ TEST_P(Reward, EqualsTrl) {
   const std::vector<double> got = scores_of(f / "scores.jsonl"), want = c["scores"];
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 2e-4) << "row " << i + 1;
+  if (c["kind"] != "lora") return;
+  const auto merged = cli::run("merge " + model_arguments(c, base, f / "out") + " --out " + (f / "merged"));
+  ASSERT_EQ(merged.code, 0) << merged.out;
+  const auto again = cli::run("score --reward --model " + (f / "merged") + " --input " + golden() +
+                              "/rows.jsonl --output " + (f / "merged.jsonl"));
+  ASSERT_EQ(again.code, 0) << again.out;
+  const std::vector<double> of_merged = scores_of(f / "merged.jsonl");
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(of_merged.at(i), want[i], 2e-4) << "row " << i + 1;
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, Reward,
@@ -154,6 +162,16 @@ TEST(RewardRuns, SavesWhatTransformersLoads) {
       EXPECT_EQ(config["modules_to_save"], Json::array({"score"}));
       const auto file = formats::Safetensors::open(f / "out/checkpoint/adapter_model.safetensors");
       EXPECT_NE(file.find("base_model.model.score.weight"), nullptr);
+      // Merged into the language model it is the classifier.
+      const auto m =
+          cli::run("merge --model " + base + " --adapter " + (f / "out/checkpoint") + " --out " + (f / "merged"));
+      ASSERT_EQ(m.code, 0) << m.out;
+      EXPECT_EQ(m.out.find("is without"), std::string::npos) << m.out;
+      EXPECT_EQ(read_json_file(f / "merged/config.json")["architectures"],
+                Json::array({"Qwen3ForSequenceClassification"}));
+      const auto whole = formats::Safetensors::open(f / "merged/model.safetensors");
+      EXPECT_NE(whole.find("score.weight"), nullptr);
+      EXPECT_EQ(whole.find("lm_head.weight"), nullptr);
     }
   }
 }
