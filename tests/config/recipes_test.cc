@@ -36,6 +36,7 @@ const char* const kOurs[] = {"quickstart_cpu",
                              "kto_smollm2_cpu",
                              "grpo_arithmetic_smollm2_cpu",
                              "gspo_arithmetic_smollm2_cpu",
+                             "grpo_gsm8k_qwen3_0_6b",
                              "shapes_vl_cpu",
                              "tool_calls_moe_cpu",
                              "tool_calls_hybrid_cpu"};

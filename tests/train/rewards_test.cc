@@ -259,6 +259,7 @@ TEST(Commands, ThatFailHangOrTalkTooMuchAreNamed) {
   EXPECT_EQ(*score({slow}, answers)[0].reward, -1);
   RewardPart none = part(RewardKind::kCommand);
   none.command = {"/no/such/program"};
+  none.error_value = 0;  // for answers that it fails on: there is nothing to fail
   EXPECT_NE(error_of({none}, answers).find("cannot be started"), std::string::npos);
   RewardPart closed = part(RewardKind::kHttp);
   closed.url = "http://127.0.0.1:9/";

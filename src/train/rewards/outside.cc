@@ -107,7 +107,11 @@ class Child {
 
 class Command : public Reward {
  public:
-  explicit Command(const config::RewardPart& part) : command_(part.command), seconds_(part.timeout_seconds) {}
+  // A path is looked at before anything is sampled; a bare name is found by PATH when it is started.
+  explicit Command(const config::RewardPart& part) : command_(part.command), seconds_(part.timeout_seconds) {
+    if (command_[0].find('/') != std::string::npos && ::access(command_[0].c_str(), X_OK) != 0)
+      fail_missing("train.method.rewards: {} cannot be started: {}", command_[0], std::strerror(errno));
+  }
 
   Values score(std::span<const Answer> answers, StopFlag stop) override {
     std::string input;
