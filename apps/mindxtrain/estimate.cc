@@ -21,6 +21,7 @@
 #include "quantize_model.h"
 #include "train/batches.h"
 #include "train/memory.h"
+#include "train/sampler.h"
 #include "train/setup.h"
 
 namespace mxt::app {
@@ -315,7 +316,8 @@ void say_memory(const Memory& m, const Target& t, const kernels::Ops& ops, Order
   if (ops.device()) j["host_available_bytes"] = m.host, j["host_fits"] = m.host_fits;
 }
 
-void say_time(const Work& w, const Speed& speed, int64_t steps, const Target& t, OrderedJson& j) {
+void say_time(const train::Setup& s, const Work& w, const Speed& speed, int64_t steps, const Target& t,
+              OrderedJson& j) {
   const auto devices = static_cast<double>(t.rate.devices);
   const double tok_s = static_cast<double>(w.tokens) * devices / speed.step_s, watts = t.rate.watts(),
                seconds = static_cast<double>(steps) * speed.step_s / (t.here ? 1.0 : devices);
@@ -324,6 +326,11 @@ void say_time(const Work& w, const Speed& speed, int64_t steps, const Target& t,
   j["step_seconds"] = speed.step_s;
   j["step_flops"] = w.flops;
   j["tokens_per_second"] = tok_s;
+  if (const config::Method& method = s.recipe.train.method; train::samples(s.recipe))
+    j["sampling"] = {{"counted", false},
+                     {"answers", s.rows_per_step},
+                     {"max_new_tokens", method.max_new_tokens},
+                     {"every_steps", train::steps_per_batch(method)}};
   j["seconds"] = steps > 0 ? OrderedJson(seconds) : OrderedJson(nullptr);
   j["energy_kwh"] = steps > 0 && watts > 0 ? OrderedJson(watts * seconds / 3.6e6) : OrderedJson(nullptr);
   j["cost_usd"] = steps > 0 ? OrderedJson(usd(seconds)) : OrderedJson(nullptr);
@@ -402,7 +409,7 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
     j["prompts"] = {{"shared", setup->share_prompts},
                     {"because", setup->share_prompts ? OrderedJson(nullptr) : OrderedJson(setup->unshared)}};
   j["recompute"] = graph::recompute_name(pass.recompute);
-  say_time(w, speed, steps_of(*setup, o.data), t, j);
+  say_time(*setup, w, speed, steps_of(*setup, o.data), t, j);
   j["kernels_workspace_counted"] = t.here || ops.device() != nullptr;
   say_prices(prices, t.rate.price, j);
   say_changes(*setup, memory, t, ops, j);

@@ -137,6 +137,14 @@ void show_time_and_cost(const OrderedJson& j) {
   const double watts = prices["watts"];
   line("speed", fmt::format("{:.0f} tok/s, {:.3f} s a step, {:.2f} TFLOP a step ({})", number("tokens_per_second"),
                             number("step_seconds"), number("step_flops") / 1e12, j["speed_from"].get<std::string>()));
+  if (j.contains("sampling")) {
+    const OrderedJson& s = j["sampling"];
+    const auto every = s["every_steps"].get<int64_t>();
+    line("sampling", fmt::format("{} answers of at most {} tokens {}, and what judges them: not in speed, time, energy "
+                                 "and cost, which are the updates'",
+                                 s["answers"].get<int64_t>(), s["max_new_tokens"].get<int64_t>(),
+                                 every == 1 ? "a step" : fmt::format("every {} steps", every)));
+  }
   const bool timed = !j["steps"].is_null();
   if (timed)
     line("time", fmt::format("{} steps, {:.0f} s", j["steps"].get<int64_t>(), number("seconds")));

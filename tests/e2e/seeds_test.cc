@@ -167,6 +167,8 @@ TEST_P(Seeds, AreValidAndPlannedFromTheRealConfigurationAlone) {
   const auto r = cli::run("plan " + (f / "r.yaml") + " --json");
   ASSERT_EQ(r.code, 0) << r.out;
   const Json plan = Json::parse(r.out.substr(r.out.find('{')));
+  // Time and cost are the updates' alone, and a policy that samples is told so.
+  EXPECT_EQ(plan.contains("sampling"), recipe.find("kind: grpo") != recipe.npos);
   // What trains has a master in fp32 of as many bytes as its gradient; an adapter's matrices stand in bf16 beside it
   // too.
   const bool lora = block(recipe, "  method:").find("kind: lora") != std::string::npos;
