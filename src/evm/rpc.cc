@@ -234,8 +234,8 @@ std::vector<Log> Rpc::logs(const Address& contract, const std::vector<std::optio
       for (Log& l : logs_in(contract, topics, quantity(from), quantity(to))) out.push_back(std::move(l));
       from = to + 1;
     } catch (const NodeError&) {
-      if (width == 1) throw;
-      width = std::max<uint64_t>(width / 2, 1);
+      if (to == from) throw;
+      width = (to - from + 1) / 2;
     }
     if (from <= head && (head - from) / width > kMostCalls)
       throw NodeError(fmt::format("{}: eth_getLogs: takes {} blocks at once, and {} are to be searched", name_, width,
