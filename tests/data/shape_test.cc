@@ -88,6 +88,19 @@ TEST(Shape, ASystemColumnBesideASystemTurnIsUsedOrSaid) {
     EXPECT_EQ((*e.messages)[0].dump(), R"({"role":"system","content":"Be brief."})");
     EXPECT_EQ(notes(e), "");
   }
+  const auto first = [](const std::string& system, const std::string& turn) {
+    return (*read(row("{" + system + R"("messages":[)" + turn +
+                      R"({"role":"user","content":"q"},{"role":"assistant","content":"a"}]})"))
+                 .messages)[0]
+        .dump();
+  };
+  EXPECT_EQ(first(R"("system":"Be brief.",)", ""), R"({"role":"system","content":"Be brief."})");
+  EXPECT_EQ(first(R"("system":"Be brief.",)", R"({"role":"system","content":"Be long."},)"),
+            R"({"role":"system","content":"Be long."})");
+  EXPECT_EQ(first(R"("system":"Be brief.",)", R"({"from":"system","value":""},)"),
+            R"({"role":"system","content":"Be brief."})");
+  for (const char* other : {"", R"("system":null,)", R"("system":"",)", R"("system":true,)"})
+    EXPECT_EQ(first(other, ""), R"({"role":"user","content":"q"})");
   const Example own = read_with(R"({"from":"system","value":"Be long."},)");
   EXPECT_EQ((*own.messages)[0].dump(), R"({"role":"system","content":"Be long."})");
   EXPECT_EQ(notes(own), "the column \"system\" is not used: the conversation begins with a system turn|");

@@ -290,6 +290,7 @@ Example read_chat(const RowView& row, Shape shape) {
   if (shape == Shape::kMessages) e.pictures = take_pictures(messages, read_sources(row), row.where());
   messages =
       whole_messages(std::move(messages), row.where(), shape == Shape::kShareGpt ? "conversations" : "messages", e);
+  if (shape == Shape::kMessages) put_system(row.optional_text("system"), messages, e);
   check_results(messages, row.where());
   if (shape != Shape::kAlpaca && shape != Shape::kQuestion) e.tools = read_tools(row);
   e.messages = std::make_shared<OrderedJson>(std::move(messages));

@@ -28,7 +28,7 @@ const std::vector<ShapeColumns>& all_shapes() {
       {Shape::kTokens, "input_ids/labels", {"input_ids", "labels"}, {"images", "image", "file_name"}},
       {Shape::kTokenPair, "prompt_ids/chosen_ids/rejected_ids", {"prompt_ids", "chosen_ids", "rejected_ids"}, {}},
       {Shape::kTokenAnswer, "prompt_ids/completion_ids/label", {"prompt_ids", "completion_ids", "label"}, {}},
-      {Shape::kMessages, "messages", {"messages"}, {"tools", "images", "image", "file_name"}},
+      {Shape::kMessages, "messages", {"messages"}, {"system", "tools", "images", "image", "file_name"}},
       {Shape::kShareGpt, "conversations", {"conversations"}, {"system", "tools", "images", "image", "file_name"}},
       {Shape::kPreference, "chosen/rejected", {"chosen", "rejected"}, {"prompt", "tools"}},
       {Shape::kLabelled, "prompt/completion/label", {"prompt", "completion", "label"}, {"tools"}},
@@ -114,6 +114,12 @@ bool is_functions(const OrderedJson& row) {
   const auto v = row.find("functions");
   return v != row.end() && v->is_array() && !v->empty() &&
          std::all_of(v->begin(), v->end(), [](const OrderedJson& f) { return f.is_object() && f.contains("name"); });
+}
+
+// Beside messages a system prompt is a text; other things go by this name too.
+bool is_no_prompt(const OrderedJson& row, const std::string& theirs) {
+  const auto v = row.find(theirs);
+  return v != row.end() && !v->is_null() && !v->is_string();
 }
 
 // What sets on the Hub call our columns.
@@ -260,7 +266,9 @@ Layout find_layout(const Record& first, const std::map<std::string, std::string>
     for (const char* c : s.required) layout.columns.emplace_back(c, by_ours.at(c));
     // An optional column may be missing from the first row and stand in later ones; under a map only what it names.
     for (const char* c : s.optional)
-      if (by_ours.contains(c)) {
+      if (given.empty() && s.shape == Shape::kMessages && c == std::string_view("system") && is_no_prompt(row, c)) {
+        continue;
+      } else if (by_ours.contains(c)) {
         layout.columns.emplace_back(c, by_ours.at(c));
       } else if (given.empty() && c == std::string_view("tools") && is_functions(row)) {
         layout.columns.emplace_back(c, "functions");
