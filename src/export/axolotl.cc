@@ -168,7 +168,7 @@ void put_rest(const Job& job, Settings* s) {
   const config::Recipe& r = job.recipe;
   OrderedJson& y = s->yaml;
   y["sequence_len"] = r.data.seq_len;
-  y["excess_length_strategy"] = "truncate";
+  y["excess_length_strategy"] = r.train.method.kind == K::kReward ? "drop" : "truncate";
   const bool packs = r.data.packing && !r.train.method.is_preference() && !r.hardware.cpu_lane();
   y["sample_packing"] = packs;
   if (packs) y["eval_sample_packing"] = true;

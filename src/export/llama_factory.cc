@@ -53,7 +53,8 @@ OrderedJson data_set(const Job& job, const std::string& file) {
   return d;
 }
 
-void put_method(const Job& job, OrderedJson& y) {
+void put_method(const Job& job, Settings* s) {
+  OrderedJson& y = s->yaml;
   const config::Method& m = job.recipe.train.method;
   switch (m.kind) {
     case K::kDpo:
@@ -76,6 +77,7 @@ void put_method(const Job& job, OrderedJson& y) {
       need_form(job, kTitle, {Form::kPair});
       if (m.center_rewards != 0) cannot(job, kTitle, "train.method.center_rewards", "center rewards");
       y["stage"] = "rm";
+      s->differs.push_back("pairs longer than data.seq_len are cut there, left out here");
       return;
     default:
       need_form(job, kTitle, {Form::kText, Form::kCompletion, Form::kChat});
@@ -150,7 +152,7 @@ Settings llama_factory_settings(const Job& job) {
                                                                                                             : "sdpa";
   if (r.train.method.router_aux_loss) y["moe_aux_loss_coef"] = *r.train.method.router_aux_loss;
   y["do_train"] = true;
-  put_method(job, y);
+  put_method(job, &s);
   put_adapter(job, y);
   y["dataset"] = "train";
   if (evaluates(job) && r.data.eval_fraction == 0) y["eval_dataset"] = "test";
