@@ -38,6 +38,8 @@ std::vector<Unread> own_fields(const Recipe& r) {
            "the plan decides what is computed twice"},
           {"data.streaming", !r.data.streaming, "rows are read as they come"},
           {"autotune.budget_seconds", !r.autotune.enabled, "autotune.enabled is false"},
+          {"data.train_on", r.data.train_on == TrainOn::kAll && (m.is_preference() || m.is_rl()),
+           fmt::format("{} trains on answers", text_of(m.kind))},
           {"train.method.use_bias_correction_kl", m.is_group() && m.kl_coef == 0, "kl_coef is 0"}};
 }
 

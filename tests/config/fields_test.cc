@@ -350,6 +350,10 @@ TEST(Lines, StagesThatAreOffAndHints) {
       hints(parse_recipe(
           "meta: {project: p, run_name: r}\nhardware: {}\nmodel: {name: m}\ndata: {source: synth, path: x}\n", "r")),
       (std::vector<std::string>{"data.path: not read, for data.source is synth"}));
+  EXPECT_EQ(hints(parse_recipe("meta: {project: p, run_name: r}\nhardware: {}\nmodel: {name: m}\ndata: {path: x, "
+                               "source: local, train_on: all}\ntrain: {method: {kind: kto}}\n",
+                               "r")),
+            (std::vector<std::string>{"data.train_on: not read, for kto trains on answers: remove it"}));
 }
 
 // A field that is accepted has its effect, or a line says that it has none.

@@ -133,6 +133,8 @@ void warn_row(const SampleEncoder& coder, const std::string& kind, const std::st
 
 Document encode_example(const Example& e, const SampleEncoder& coder, const EncodeRules& rules,
                         const std::string& where) {
+  if (rules.parts && e.kind != Example::Kind::kChat)
+    warn_row(coder, "loss_weights", "data.loss_weights weighs calls of conversations, and the row is none", where);
   switch (e.kind) {
     case Example::Kind::kText: {
       Document d{coder.encode(e.text, {}, nullptr), {}};
