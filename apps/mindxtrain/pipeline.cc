@@ -656,6 +656,7 @@ void Pipeline::manifest() {
   if (const std::string digest = environment("MINDXTRAIN_CONTAINER_DIGEST"); !digest.empty())
     identities["container_digest"] = digest;
   if (setup_->weights) identities["base_model"] = {{"name", recipe_.model.name}, {"weights", base_weights_}};
+  identities.update(method_inputs());
   if (foreign()) {
     b.add_folder("trainer", "trainer");
     identities["trainer"] = {{"name", "trl"},

@@ -67,6 +67,7 @@ class Pipeline {
   std::optional<std::string> run_before(const std::string& named, const char* key,
                                         bool whole);  // none where interrupted
   std::vector<std::string> reward_models() const;     // folders that answers are judged by
+  Json method_inputs() const;                         // what the method had besides the base, for the manifest
   config::Recipe made_recipe() const;                 // with what the recipes before have made
   bool foreign() const;                               // another trainer trains
   void check_foreign() const;

@@ -83,6 +83,24 @@ std::string Pipeline::init_adapter() const {
 
 std::vector<std::string> Pipeline::reward_models() const { return judges_of(made_recipe().train.method); }
 
+Json Pipeline::method_inputs() const {
+  Json j = Json::object();
+  const auto named = [](const std::string& name, const std::string& folder) {
+    return Json{{"name", name}, {"blake3", folder_digest(folder)}};
+  };
+  const auto& lora = recipe_.train.method.lora;
+  if (const std::string from = init_adapter(); !from.empty()) j["init_adapter"] = named(*lora->init_adapter, from);
+  for (const std::string& judge : reward_models()) j["reward_models"].push_back(named(judge, judge));
+  const std::string training = o_.out + "/checkpoint/training.json";
+  if (!fs::exists(training)) return j;
+  if (const std::string values = read_json_file(training).value("reference", std::string()); !values.empty())
+    j["reference"] = {{"policy", !lora                ? "the starting weights"
+                                 : lora->init_adapter ? "init_adapter, frozen"
+                                                      : "the base, without the adapter"},
+                      {"log_probabilities", values}};
+  return j;
+}
+
 config::Recipe Pipeline::made_recipe() const {
   config::Recipe r = recipe_;
   // Whoever trains, this program evaluates, and counts the rows of a step.

@@ -84,7 +84,9 @@ OrderedJson make_receipt(const Json& m, const config::Receipt& settings) {
   for (const Json& s : m.contains("subject") && m["subject"].is_array() ? m["subject"] : Json::array())
     if (s.is_object() && s.contains("name") && s["name"].is_string() && s.contains("/digest/blake3"_json_pointer))
       r["subjects"][s["name"].get<std::string>()] = s["digest"]["blake3"];
-  if (const OrderedJson trainer = at(m, "/predicate/identities/trainer"); !trainer.is_null()) r["trainer"] = trainer;
+  for (const char* input : {"trainer", "init_adapter", "reference", "reward_models"})
+    if (const OrderedJson v = at(m, (std::string("/predicate/identities/") + input).c_str()); !v.is_null())
+      r[input] = v;
   for (config::ReceiptField f : settings.include) {
     r[std::string(config::text_of(f))] = value_of(m, f);
     if (f == config::ReceiptField::kEnergyKwh) r["energy_method"] = at(m, "/predicate/energy/method");
