@@ -13,6 +13,10 @@
 namespace mxt::data {
 namespace {
 
+// Of pairs whose answers are judged one by one, as TRL takes them apart: so many chosen answers, then their rejected
+// ones. Side by side a row's mismatched answer (train/methods/kto.cc) would be one to its own prompt.
+constexpr size_t kUnpaired = 1000;
+
 constexpr int kRevision = 5;  // changes with what equal rows become
 
 // Tokens up to the first target, of a pair in the sequence that has more of them; 0: one has no target.
@@ -124,6 +128,7 @@ void TokenPass::run(const RowSource& source, Curation* curation, Spill* out) {
       work_.check_cancel();
       if (block->last) break;
     }
+    add_rejected(out);
     if (mixed) {
       mixed->rows_in += static_cast<int64_t>(row - first_row);
       mixed->documents += static_cast<int64_t>(out->documents() - documents);
@@ -286,9 +291,10 @@ void TokenPass::collect(TokenBlock::Row r, Spill* out) {
     } else if (d.second == 0) {
       add_answer(d, out);
     } else {
-      const auto [good, bad] = unpair(d);
-      add_answer(good, out);
-      add_answer(bad, out);
+      auto [good, bad] = unpair(d);
+      add_answer(std::move(good), out);
+      rejected_.push_back(std::move(bad));
+      if (rejected_.size() == kUnpaired) add_rejected(out);
     }
   }
 }
@@ -333,6 +339,11 @@ void TokenPass::add_answer(Document d, Spill* out) {
     drop(needs);
   else
     out->add(whole);
+}
+
+void TokenPass::add_rejected(Spill* out) {
+  for (Document& d : rejected_) add_answer(std::move(d), out);
+  rejected_.clear();
 }
 
 void TokenPass::add_whole(Document d, Spill* out) {

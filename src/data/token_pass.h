@@ -42,6 +42,7 @@ class TokenPass {
   // `needs`: tokens up to the first target, before it was cut.
   void add(const Document& d, int64_t needs, Spill* out);
   void add_answer(Document d, Spill* out);
+  void add_rejected(Spill* out);  // those that wait
   void add_whole(Document pair, Spill* out);
   void count_cut(int64_t lost);
   void drop(int64_t needs);
@@ -58,6 +59,7 @@ class TokenPass {
   Layouts layouts_;
   std::set<const RowSource*> said_;  // whose rows were described in the log
   std::vector<int32_t> text_;        // of a plain-text file, not yet a document
+  std::vector<Document> rejected_;   // of pairs taken apart, behind whose chosen answers they come
 };
 
 }  // namespace mxt::data

@@ -84,6 +84,33 @@ TEST(PreferenceRuns, MicroBatchesChangeNothingBeyondRounding) {
   }
 }
 
+// Pairs are taken apart as TRL does it, all chosen answers before the rejected ones: side by side a mismatched answer
+// would be one to the same prompt.
+TEST(PreferenceRuns, KtoTakesPairsApart) {
+  cli::Folder f("preference_apart");
+  std::string chosen, rejected;
+  for (const Json& pair : cli::lines(folder() + "/pairs.jsonl"))
+    for (const bool good : {true, false})
+      (good ? chosen : rejected) += Json{{"prompt_ids", pair["prompt_ids"]},
+                                         {"completion_ids", pair[good ? "chosen_ids" : "rejected_ids"]},
+                                         {"label", good}}
+                                        .dump() +
+                                    "\n";
+  write_file_atomic(f / "rows.jsonl", chosen + rejected);
+  std::vector<std::vector<Json>> runs;
+  for (const std::string& rows : {folder() + "/pairs.jsonl", f / "rows.jsonl"}) {
+    const Case c{"kto", "qwen3_gqa", "lora", 3, 2, "", rows};
+    write_file_atomic(f / "r.yaml", recipe(c));
+    const std::string out = f / fmt::format("out{}", runs.size());
+    const auto r = cli::run("train " + (f / "r.yaml") + " --out " + out);
+    ASSERT_EQ(r.code, 0) << r.out;
+    runs.push_back(cli::lines(out + "/metrics.jsonl"));
+  }
+  ASSERT_EQ(runs[0].size(), runs[1].size());
+  for (size_t i = 0; i < runs[0].size(); ++i)
+    for (const char* key : {"loss", "kl", "grad_norm"}) EXPECT_EQ(runs[0][i][key], runs[1][i][key]) << "step " << i;
+}
+
 std::string digest(const std::string& file) { return hash_file(file).blake3; }
 
 TEST(PreferenceRuns, ResumeAndThreadsKeepTheBytes) {
@@ -105,6 +132,26 @@ TEST(PreferenceRuns, ResumeAndThreadsKeepTheBytes) {
     EXPECT_EQ(digest(f / "whole/checkpoint/adapter_model.safetensors"),
               digest(f / "one/checkpoint/adapter_model.safetensors"))
         << method;
+  }
+}
+
+// The receipt names what the policy is compared with, and the digest of what that said.
+TEST(PreferenceRuns, TheReceiptNamesTheReference) {
+  for (const char* kind : {"lora", "full"}) {
+    cli::Folder f("preference_receipt");
+    const Case c{"dpo", "qwen3_gqa", kind, 3, 2, "", ""};
+    write_file_atomic(f / "r.yaml", recipe(c));
+    ASSERT_EQ(cli::run("train " + (f / "r.yaml") + " --out " + (f / "out")).code, 0);
+    const Json receipt = read_json_file(f / "out/receipt.json");
+    EXPECT_EQ(receipt["reference"]["log_probabilities"],
+              read_json_file(f / "out/checkpoint/training.json")["reference"]);
+    const bool lora = std::string(kind) == "lora";
+    EXPECT_EQ(receipt["reference"]["policy"], lora ? "init_adapter, frozen" : "the starting weights");
+    ASSERT_EQ(receipt.contains("init_adapter"), lora);
+    if (lora) EXPECT_EQ(receipt["init_adapter"]["name"], cli::golden("qwen3_gqa") + "/adapter");
+    const auto r = cli::run("receipt " + (f / "out/manifest.json"));
+    EXPECT_EQ(r.code, 0) << r.out;
+    EXPECT_NE(r.out.find("reference           "), std::string::npos) << r.out;
   }
 }
 
