@@ -57,7 +57,8 @@ std::vector<int64_t> file_shape(const Param& p, const Segment& s) {
 std::string find_name(const formats::WeightSource& source, const Segment& s) {
   for (const std::string& name : models::spellings(source.config(), s.name))
     if (source.has(name)) return name;
-  fail_input("{}: tensor {} is missing: the folder does not hold the whole model", source.path(), s.name);
+  fail_input("{}: tensor {} is missing: the folder does not hold the whole model: fetch or save it again",
+             source.path(), s.name);
 }
 
 // The segment's name in the file, which holds it in the shape that the graph wants.

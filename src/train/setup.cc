@@ -157,12 +157,24 @@ std::string module_of_embedding(const formats::ModelConfig& model) {
   return std::string(table.substr(0, table.rfind('.')));
 }
 
+void check_patterns(const config::Recipe& r, const char* field, const std::map<std::string, int64_t>& pattern) {
+  for (const auto& [key, value] : pattern) try {
+      formats::AdapterConfig alone;
+      alone.rank_pattern = {{key, value}};
+      alone.rank("model.layers.0");
+    } catch (const Error& e) {
+      fail_input("{}: train.method.{}: {}", r.source, field, e.what());
+    }
+}
+
 // Every entry of target_modules and every key of a pattern names a module that gets an adapter: what matches nothing
 // would train nothing.
 void require_targets(const Setup& s) {
   const config::Lora& lora = *s.recipe.train.method.lora;
   const auto& targets = lora.target_modules;
   const formats::AdapterConfig adapter = adapter_config(s.recipe);
+  check_patterns(s.recipe, "rank_pattern", lora.rank_pattern);
+  check_patterns(s.recipe, "alpha_pattern", lora.alpha_pattern);
   std::vector<bool> met(targets.size(), false);
   std::vector<std::string> adapted;
   models::LoraPlan asked = s.lora;
@@ -279,6 +291,12 @@ void hold_in_blocks(Setup* s) {
   s->options.coded = &s->coded;
 }
 
+Coding asked_coding(const config::Method& m) {
+  if (m.quant_bits == 8) return Coding::kE4M3;
+  if (m.quant_type == config::QuantType::kMxfp4) return Coding::kMxfp4;
+  return m.double_quant ? Coding::kNf4Double : Coding::kNf4;
+}
+
 // How the base of qlora stands in memory.
 void hold_in_codes(Setup* s) {
   const config::Method& m = s->recipe.train.method;
@@ -289,10 +307,7 @@ void hold_in_codes(Setup* s) {
         "{}: train.method.quant_type: as_stored: {} holds plain numbers: nf4 and mxfp4 round them, method lora takes "
         "them as they are",
         s->recipe.source, s->recipe.model.name);
-  const Coding coding = m.quant_bits == 8                           ? Coding::kE4M3
-                        : m.quant_type == config::QuantType::kMxfp4 ? Coding::kMxfp4
-                        : m.double_quant                            ? Coding::kNf4Double
-                                                                    : Coding::kNf4;
+  const Coding coding = asked_coding(m);
   if (!s->model.quantization.empty() && !formats::config_coding(s->model, "weight"))
     fail_missing(
         "{}: {} is held in a layout of {} that qlora does not train on as it is, and another rounding would lose more: "
@@ -304,6 +319,18 @@ void hold_in_codes(Setup* s) {
     return said ? graph::SegmentCoding{said->coding, said->through} : graph::SegmentCoding{coding};
   };
   s->options.coded = &s->coded;
+}
+
+// A folder in codes is taken as it is, so what a recipe says of codes has no effect.
+void say_unread_codes(const Setup& s) {
+  const config::Method& m = s.recipe.train.method;
+  if (m.kind != MethodKind::kQLora || m.quant_type == config::QuantType::kAsStored) return;
+  const auto said = formats::config_coding(s.model, "weight");
+  if (!said || said->coding == asked_coding(m)) return;
+  for (const char* key : {"train.method.quant_bits", "train.method.quant_type", "train.method.double_quant"})
+    if (s.recipe.is_given(key))
+      log::info("{}: not read, for {} is held in {} already and taken as it is: remove it", key, s.recipe.model.name,
+                name_of(said->coding));
 }
 
 // What base_precision fp8_e4m3 means for experts' matrices: held in E4M3, and decoded where they are multiplied.
@@ -556,6 +583,7 @@ std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::strin
       recipe.train.method.quant_type != config::QuantType::kAsStored)
     log::info("{}: the file holds {} in few bits already, which are rounded once more; quant_type: as_stored does not",
               recipe.source, recipe.model.name);
+  say_unread_codes(*s);
   return s;
 }
 

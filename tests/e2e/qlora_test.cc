@@ -59,6 +59,15 @@ TEST(QLoraFolder, OfTransformersIsTakenAsItIs) {
   ASSERT_EQ(r.code, 0) << r.out;
   // The mean of the scales is another by a bit (nested codes may then differ): the definition's tolerance.
   expect_steps(f / "out/metrics.jsonl", read_json_file(golden("expected.json"))["folder"]);
+  EXPECT_EQ(r.out.find("train.method"), std::string::npos) << r.out;
+  // What a recipe says of codes has no effect on it, which is said.
+  replace(text, "kind: qlora", "kind: qlora, quant_bits: 8");
+  write_file_atomic(f / "r.yaml", text);
+  const auto other = cli::run("train " + (f / "r.yaml") + " --out " + (f / "other"));
+  EXPECT_EQ(other.code, 0) << other.out;
+  EXPECT_NE(other.out.find("train.method.quant_bits: not read"), std::string::npos) << other.out;
+  EXPECT_EQ(read_file(f / "other/checkpoint/adapter_model.safetensors"),
+            read_file(f / "out/checkpoint/adapter_model.safetensors"));
 }
 
 // Rows for a model of 96 ids, and a model made of a seed, one step old.

@@ -262,6 +262,8 @@ TEST(Variants, WhatCannotTrainIsOneLine) {
   };
   refused("{kind: lora, layers_to_transform: [7]}", 1, "the model has layers 0 to 1, and not 7");
   refused("{kind: lora, rank_pattern: {q_prj: 2}}", 1, "train.method.rank_pattern: \"q_prj\" matches no module");
+  refused("{kind: lora, alpha_pattern: {\"q_proj(\": 2}}", 1,
+          "r.yaml: train.method.alpha_pattern: \"q_proj(\" is not a valid pattern");
   refused("{kind: lora, modules_to_save: [norm]}", 3, "train.method.modules_to_save: \"norm\" is not built in");
   refused("{kind: lora, use_dora: true, dropout: 0.1}", 3, "train.method.use_dora with dropout is not built in");
   refused("{kind: lora, use_dora: true}", 3, "train.method.use_dora is not built in over a base that is held in FP8",

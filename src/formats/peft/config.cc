@@ -28,7 +28,7 @@ bool matches(const std::string& pattern, const std::string& key, std::string_vie
   const std::unique_ptr<pcre2_code, decltype(&pcre2_code_free)> compiled(
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), 0, &code, &at, nullptr),
       pcre2_code_free);
-  if (!compiled) fail_input("adapter_config.json: \"{}\" is not a valid pattern", key);
+  if (!compiled) fail_input("\"{}\" is not a valid pattern for names of modules", key);
   const std::unique_ptr<pcre2_match_context, decltype(&pcre2_match_context_free)> limits(
       pcre2_match_context_create(nullptr), pcre2_match_context_free);
   pcre2_set_match_limit(limits.get(), 100'000);
@@ -37,7 +37,7 @@ bool matches(const std::string& pattern, const std::string& key, std::string_vie
       pcre2_match_data_create_from_pattern(compiled.get(), nullptr), pcre2_match_data_free);
   const int n = pcre2_match(compiled.get(), reinterpret_cast<PCRE2_SPTR>(module.data()), module.size(), 0, 0,
                             data.get(), limits.get());
-  if (n < 0 && n != PCRE2_ERROR_NOMATCH) fail_input("adapter_config.json: pattern \"{}\" takes too long to match", key);
+  if (n < 0 && n != PCRE2_ERROR_NOMATCH) fail_input("\"{}\" takes too long to match as a pattern", key);
   return n >= 0;
 }
 

@@ -168,12 +168,14 @@ class Nf4Reader {
   TensorInfo part(const char* suffix, DType type, int64_t count) const {
     const std::string name = module_ + ".weight" + suffix;
     const TensorInfo* t = files_.find(name);
-    if (!t) fail_input("{}: tensor \"{}\" is missing: the folder does not hold the whole model", source_, name);
+    if (!t)
+      fail_input("{}: tensor \"{}\" is missing: the folder does not hold the whole model: fetch or save it again",
+                 source_, name);
     // Bytes may be stored as another type (bnb_4bit_quant_storage).
     const bool fits = *suffix == 0 ? t->bytes == static_cast<uint64_t>(count) : t->type == type && t->count() == count;
     if (!fits)
-      fail_input("{}: tensor \"{}\" is {} with {} bytes, and {} {} are wanted", source_, name, mxt::name_of(t->type),
-                 t->bytes, count, *suffix == 0 ? "bytes" : mxt::name_of(type));
+      fail_input("{}: tensor \"{}\" is {} with {} bytes, and {} {} are wanted: fetch or save it again", source_, name,
+                 mxt::name_of(t->type), t->bytes, count, *suffix == 0 ? "bytes" : mxt::name_of(type));
     return *t;
   }
   void table(const char* suffix, const float* want, int64_t n) const {
@@ -262,7 +264,8 @@ QuantizedTensors find_quantized(const Safetensors& files, const ModelConfig& c, 
     const bool inverse = scale != nullptr;
     if (!scale) scale = files.find(module + ".weight_scale");
     if (!scale || t.shape.size() != 2 || t.bytes == 0)
-      fail_input("{}: \"{}\" is {} without scales that say what it means", source, t.name, name_of(t.type));
+      fail_input("{}: \"{}\" is {} without scales that say what it means: fetch or save it again", source, t.name,
+                 name_of(t.type));
     QuantizedWeight w;
     w.shape = t.shape;
     w.data = t;

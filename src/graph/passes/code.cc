@@ -34,8 +34,10 @@ void code(Param& p, SegmentCoding (*of)(const void* ctx, const std::string& weig
     row += s.rows;
     const SegmentCoding how = of(ctx, s.name);
     if ((how.coding == Coding::kNone) != (of(ctx, p.segments[0].name).coding == Coding::kNone))
-      fail_missing("{} and {} are multiplied together, and one of them alone is held in codes: not built in",
-                   p.segments[0].name, s.name);
+      fail_missing(
+          "{} and {} are multiplied together, and one of them alone is held in codes: not built in: take method lora, "
+          "which decodes it",
+          p.segments[0].name, s.name);
     if (how.coding == Coding::kMxfp4 && p.cols % kMxBlock != 0)
       fail_missing("{} has {} columns, and MXFP4 holds multiples of {}: use nf4", s.name, p.cols, kMxBlock);
     s.coding = how.coding;
