@@ -27,7 +27,9 @@ OrderedJson without_sources(const Settings& s, const SampleEncoder& coder) {
                    {"num_shards", s.num_shards},
                    {"eval_fraction", s.eval_fraction}};
   if (s.answers != Answers::kNone)
-    j["answers"] = s.answers == Answers::kPairs ? "pairs" : s.answers == Answers::kLabelled ? "labelled" : "prompts";
+    j["answers"] = s.answers == Answers::kPairs      ? "pairs"
+                   : s.answers == Answers::kLabelled ? "labelled, chosen first"
+                                                     : "prompts";
   if (s.parts) j["loss_weights"] = "parts of tool calls";
   if (s.crop) j["pack"] = "bos_crop";
   if (s.best_fit) j["pack"] = "best_fit";

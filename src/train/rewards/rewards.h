@@ -1,7 +1,5 @@
 // What sampled answers are worth: one reward, or several added up by their weights.
-//   answer       1 where the answer's final number (infer/final_answer.h) is the reference's; cannot tell where that
-//   has
-//                none
+//   answer       1 where the answer's final number (infer/final_answer.h) is the reference's; none where that has none
 //   exact        1 where both texts are equal but for white space at their ends
 //   regex        1 where the pattern is found in the answer
 //   length       1 from min_tokens to max_tokens; outside of these less by the share that is missing or too much
