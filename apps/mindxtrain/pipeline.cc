@@ -428,9 +428,11 @@ bool Pipeline::train() {
     const config::Method& m = recipe_.train.method;
     t.tools.run = [](const std::string& source, const std::vector<std::string>& argv, const std::string& input,
                      double seconds) { return eval::run_python_tool(source, argv, input, {.seconds = seconds}); };
-    if (!m.tools.empty() && text_.chat)
-      t.tools.turn = [turn = infer::ToolTurn(text_.tok, text_.chat, m.max_result_tokens)](
-                         const auto& calls, const auto& results) { return turn.after(calls, results); };
+    if (!m.tools.empty() && text_.chat) {
+      const auto turn = std::make_shared<infer::ToolTurn>(text_.tok, text_.chat, m.max_result_tokens);
+      t.tools.cut = [turn](const std::string& result) { return turn->cut(result); };
+      t.tools.turn = [turn](const auto& calls, const auto& results) { return turn->after(calls, results); };
+    }
   }
   // What was measured and made of an earlier checkpoint is no part of a run that ends in another. `run` has measured
   // the base just now; `train` measures nothing.

@@ -39,7 +39,7 @@ std::vector<int32_t> ToolTurn::after(std::span<const Call> calls, std::span<cons
                       {{"name", calls[i].name},
                        {"description", ""},
                        {"parameters", {{"type", "object"}, {"properties", OrderedJson::object()}}}}}});
-    answers.push_back({{"role", "tool"}, {"tool_call_id", id}, {"name", calls[i].name}, {"content", cut(results[i])}});
+    answers.push_back({{"role", "tool"}, {"tool_call_id", id}, {"name", calls[i].name}, {"content", results[i]}});
   }
   OrderedJson messages = OrderedJson::array(
       {{{"role", "user"}, {"content", "a"}}, {{"role", "assistant"}, {"content", ""}, {"tool_calls", made}}});

@@ -139,7 +139,7 @@ TEST(ToolTurn, IsWhatTheTemplateWrites) {
       "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
   const ToolTurn turn(tok, chat(*tok, tokenizer::with_tools_as_text(plain)), 12);
   const std::vector<Call> calls{{"f", Json::object()}, {"g", Json::object()}};
-  const std::vector<std::string> results{"4<|im_end|>", "a result of many letters"};
+  const std::vector<std::string> results{turn.cut("4<|im_end|>"), turn.cut("a result of many letters")};
   const Ids got = turn.after(calls, results);
   EXPECT_EQ(tok->decode(got),
             "\n<|im_start|>user\n<tool_response>\n4<|im_end|>\n</tool_response>\n<tool_response>\na result of "

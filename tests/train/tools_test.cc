@@ -139,6 +139,9 @@ TEST(RolloutTools, AnswerCallsOrSayWhyNot) {
   EXPECT_EQ(told, "print(1)|-v|{\"name\":\"command\",\"arguments\":{\"a\":1}}\n");
   EXPECT_TRUE(say("command", R"({"a":"bad"})").failed);
   EXPECT_EQ(say("nobody", "{}").text, R"({"error":"there is no tool nobody"})");
+  // What stands in an answer's turns is what the policy read.
+  services.cut = [](const std::string& result) { return result.substr(0, 2); };
+  EXPECT_EQ(Tools(m, services).answer({"facts", parsed(R"({"key":"capital of Peru"})")}).text, "Li");
   m.tools[1].table = table + ".none";
   EXPECT_NE(error_of([&] { Tools(m, services); }).find("tools_table.json.none"), std::string::npos);
 }

@@ -42,6 +42,12 @@ Tools::Tools(const config::Method& m, const ToolServices& services)
 }
 
 Tools::Result Tools::answer(const infer::Call& call) const {
+  Result result = ask(call);
+  if (services_.cut) result.text = services_.cut(result.text);
+  return result;
+}
+
+Tools::Result Tools::ask(const infer::Call& call) const {
   const auto it = tools_.find(call.name);
   if (it == tools_.end()) return failed(fmt::format("there is no tool {}", call.name));
   const Entry& e = it->second;

@@ -26,6 +26,7 @@ struct ToolServices {
   using Run = std::function<std::optional<std::string>(const std::string& source, const std::vector<std::string>& argv,
                                                        const std::string& input, double seconds)>;
   Run run;
+  std::function<std::string(const std::string&)> cut;  // a result as the policy is to read it; null: as it is
   // What follows a turn with calls: a result each, and the next turn's beginning (infer/tool_turn.h). Null where the
   // policy has no chat template.
   std::function<std::vector<int32_t>(std::span<const infer::Call>, std::span<const std::string>)> turn;
@@ -39,7 +40,7 @@ class Tools {
     std::string text;
     bool failed = false;
   };
-  Result answer(const infer::Call& call) const;
+  Result answer(const infer::Call& call) const;  // as the policy reads it, cut where it is long
   std::vector<int32_t> turn(std::span<const infer::Call> calls, std::span<const std::string> results) const {
     return services_.turn(calls, results);
   }
@@ -51,6 +52,7 @@ class Tools {
     std::map<std::string, std::string> table;
     std::string source;
   };
+  Result ask(const infer::Call& call) const;
   std::map<std::string, Entry> tools_;
   ToolServices services_;
   int64_t max_turns_;
