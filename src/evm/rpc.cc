@@ -61,6 +61,8 @@ Json Rpc::call(const std::string& method, Json params) {
                     e.contains("code") && e["code"].is_number_integer() ? e["code"].get<int64_t>() : 0, lower(said),
                     data.value_or(""));
   }
+  if (r.status == 400 || r.status == 413 || r.status == 422)  // of the request itself, without a word in JSON
+    throw NodeError(fmt::format("{}: {}: refuses the request ({})", name_, method, r.status), 0, "", "");
   if (r.status < 200 || r.status >= 300) fail_input("{}: answers {} with {}", name_, method, r.status);
   if (!j.is_object() || !j.contains("result") || !j.contains("id") || j["id"] != id) nonsense(method);
   return j["result"];
