@@ -122,14 +122,21 @@ Key load_key(const std::string& value, const std::string& name, const std::funct
   if (value.empty())
     fail_missing("{}: is not set: the private key, or the name of a key file (`mindxtrain key new FILE --kind evm`)",
                  name);
-  if (const auto secret = hex_secret(value)) return Key(*secret);
+  const auto key_of = [](const std::string& secret, const std::string& where) {
+    if (!secp256k1_ec_seckey_verify(context(), reinterpret_cast<const uint8_t*>(secret.data())))
+      fail_input(
+          "{}: is no key of secp256k1 (zero, or beyond its order): `mindxtrain key new FILE --kind evm` makes one",
+          where);
+    return Key(secret);
+  };
+  if (const auto secret = hex_secret(value)) return key_of(*secret, name);
   struct stat st{};
   if (stat(value.c_str(), &st) != 0 || !S_ISREG(st.st_mode))
     fail_missing("{}: is neither 64 hexadecimal digits nor the name of a key file", name);
   if (st.st_mode & 077) fail_input("{}: others may read this key: `chmod 600 {}`", value, value);
   if (static_cast<uintmax_t>(st.st_size) > kMaxKeyFile) fail_input("{}: is no key file", value);
   const std::string text = read_file(value);
-  if (const auto secret = hex_secret(text)) return Key(*secret);
+  if (const auto secret = hex_secret(text)) return key_of(*secret, value);
   return open_keystore(text, value, passphrase);
 }
 

@@ -20,7 +20,10 @@ constexpr size_t kKeyBytes = 32;
 const uint8_t* raw(const std::string& s) { return reinterpret_cast<const uint8_t*>(s.data()); }
 uint8_t* raw(std::string& s) { return reinterpret_cast<uint8_t*>(s.data()); }
 
-[[noreturn]] void damaged(const std::string& name) { fail_input("{}: is no key file, or a damaged one", name); }
+[[noreturn]] void damaged(const std::string& name) {
+  fail_input("{}: is no key file of an EVM chain, or a damaged one: `mindxtrain key new FILE --kind evm` makes one",
+             name);
+}
 
 std::string bytes_at(const Json& j, const char* key, const std::string& name) {
   if (!j.is_object() || !j.contains(key) || !j[key].is_string()) damaged(name);

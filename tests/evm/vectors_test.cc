@@ -204,5 +204,31 @@ TEST(Keystore, ComesBackFromAFileThatItsOwnerAloneReads) {
   }
 }
 
+TEST(Keystore, WhatIsNoKeyIsNamedWithWhatMakesOne) {
+  const std::string path = testing::TempDir() + "mxt_evm_no_key_" + std::to_string(getpid());
+  const auto refused = [&](const std::string& value, const std::string& place) {
+    try {
+      load_key(value, "K", [] { return std::string(); });
+      ADD_FAILURE() << value;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Exit::kBadInput);
+      EXPECT_TRUE(std::string(e.what()).starts_with(place + ": ")) << e.what();
+      EXPECT_NE(std::string(e.what()).find("--kind evm"), std::string::npos) << e.what();
+    }
+  };
+  for (const char digit : {'0', 'f'}) {  // zero, and beyond the group's order
+    refused(std::string(64, digit), "K");
+    write_file_atomic(path, std::string(64, digit) + "\n");
+    chmod(path.c_str(), 0600);
+    refused(path, path);
+  }
+  for (const char* text : {"-----BEGIN PRIVATE KEY-----\n", "{\"type\":\"mindxtrain-ed25519-v1\"}", ""}) {
+    write_file_atomic(path, text);
+    chmod(path.c_str(), 0600);
+    refused(path, path);
+  }
+  fs::remove(path);
+}
+
 }  // namespace
 }  // namespace mxt::evm
