@@ -200,6 +200,10 @@ TEST(Paid, AnAnswerEndsBeforeItsPermitDoes) {
     const net::Headers payment = payer.pay(post(s, body).raw);
     answers.push_back(std::async(std::launch::async, [&s, body, payment] { return post(s, body, payment); }));
   }
+  const nlohmann::json texts = {{"input", {"abcd", "efgh"}}};
+  const std::string embeddings = "/v1/embeddings";
+  const net::Headers payment = payer.pay(post(s, texts, {}, embeddings).raw);
+  auto embedded = std::async(std::launch::async, [&] { return post(s, texts, payment, embeddings); });
   std::this_thread::sleep_for(std::chrono::seconds(6));
   s.scheduler->start();
   int sum = 0;
@@ -217,6 +221,11 @@ TEST(Paid, AnAnswerEndsBeforeItsPermitDoes) {
     EXPECT_EQ(receipt["amount"], std::to_string(2 * used));
     sum += used;
   }
+  // Half a list of embeddings is none: an error, which costs nothing.
+  const Answer none = embedded.get();
+  EXPECT_EQ(none.status, 504) << none.body;
+  EXPECT_NE(none.body.find("the payment ends before the answer does"), std::string::npos) << none.body;
+  EXPECT_EQ(pay::response_of(none.raw.headers)["amount"], "0");
   EXPECT_EQ(shop.balance(pay::merchant()), 2 * sum);
 }
 
