@@ -140,16 +140,21 @@ const std::map<std::string, Footer>& footers() {
        {"MINDXTRAIN_KEY_PASSPHRASE: of --encrypt", "FILE: the key, for its owner alone, and FILE.pub", "", ""}},
       {"publish",
        {"HF_TOKEN, HF_ENDPOINT (hf); LIGHTHOUSE_API_KEY, LIGHTHOUSE_ENDPOINT; MINDXTRAIN_EVM_KEY (or what "
-        "publish.evm.key_env names), MINDXTRAIN_KEY_PASSPHRASE, MINDXTRAIN_ERC8004_VALIDATOR (evm); MINDX_API_URL, "
+        "publish.evm.key_env names), MINDXTRAIN_KEY_PASSPHRASE, MINDXTRAIN_ERC8004_VALIDATOR, MINDXTRAIN_AGENT_URL "
+        "(evm); MINDX_API_URL, "
         "AGENTICPLACE_URL, BANKON_ENS_URL, ALGOD_URL, ALGOD_TOKEN; HTTPS_PROXY, NO_PROXY, SSL_CERT_FILE",
-        "reads what RUN/manifest.json names; RUN/publish.json: which steps are done",
+        "reads what RUN/manifest.json names; RUN/publish.json: which steps are done; RUN/agent-registration.json: what "
+        "an "
+        "agent's domain is to serve",
         "step: one destination that the recipe's publish section writes",
         "2 the run does not hold, or a digest or id that came back is not ours"}},
       {"key",
        {"MINDXTRAIN_KEY_PASSPHRASE: of an encrypted key", "those of its verbs: mindxtrain key new --help", "", ""}},
       {"key new",
        {"MINDXTRAIN_KEY_PASSPHRASE: of --encrypt", "FILE: the key, for its owner alone, and FILE.pub", "", ""}},
-      {"key sign", {"", "reads every file of the folder; --out FILE: the signature", "", ""}},
+      {"key sign",
+       {"MINDXTRAIN_KEY_PASSPHRASE: of an encrypted key", "reads every file of the folder; --out FILE: the signature",
+        "", ""}},
       {"cid", {"", "--car FILE: the blocks", "cid: content id, by which IPFS names bytes", ""}},
       {"anchor",
        {"MINDXTRAIN_EVM_KEY (or what publish.evm.key_env names): the key, or its file; MINDXTRAIN_KEY_PASSPHRASE",
