@@ -39,7 +39,8 @@ TEST_P(Grpo, EqualsTrl) {
 
 INSTANTIATE_TEST_SUITE_P(Golden, Grpo,
                          testing::Values("dapo", "grpo", "bnpo", "dr_grpo", "batch", "kl", "kl_plain", "iterations",
-                                         "truncated", "temperature", "gspo", "gspo_kl", "gspo_truncated", "old", "full", "bounded"),
+                                         "truncated", "temperature", "gspo", "gspo_kl", "gspo_truncated", "old", "full",
+                                         "bounded"),
                          [](const auto& i) { return i.param; });
 
 // A prompt that its answers have once is the prompt that each has: the same steps, to rounding, from fewer tokens.

@@ -28,9 +28,9 @@ class BadChat : public Error {
 
 // Members that are null are left out (but content, where no call stands beside it); the older `function_call` and the
 // role `function` are tool_calls and `tool`; text parts are one text (but the assistant's stay parts where
-// calculations, `python` and `python_output`, are among them); an assistant's `refusal` without content beside it is the
-// content; a call without its envelope gets it, and without
-// arguments {}. Arguments stay as given, object or JSON text, but must be one of both. Order and further members stay.
+// calculations, `python` and `python_output`, are among them); an assistant's `refusal` without content beside it is
+// the content; a call without its envelope gets it, and without arguments {}. Arguments stay as given, object or JSON
+// text, but must be one of both. Order and further members stay.
 OrderedJson normalize_messages(OrderedJson messages, std::string_view name = "messages");
 
 // A text part, `mark`, in the place of one that shows a picture: its source, the first there is of `image`,
