@@ -173,7 +173,7 @@ class Run {
       }
     }
     log.flush();
-    if (flat_steps_ > 1) log::warn("{} steps had equal rewards in every group, or none", flat_steps_);
+    if (flat_steps_ > 1) log::warn("{} steps had answers that teach nothing", flat_steps_);
     r.decisions = kernels::decisions() - decided;
     MXT_ASSERT(r.decisions == 0);
     program_.reset();
@@ -581,15 +581,16 @@ class Run {
     return m;
   }
 
-  // Where the rewards of every group are equal, or there are none, there is nothing to learn from: said once, and
-  // counted at the end.
+  // A step with nothing to learn from is said once; at the end they are counted.
   void note_flat(const std::map<std::string, double>& metrics, int64_t step) {
-    const auto flat = metrics.find("frac_reward_zero_std");
-    const bool scored = metrics.contains("reward");
-    if (flat == metrics.end() || (scored && flat->second < 1)) return;
-    if (flat_steps_++ == 0)
-      log::warn("step {}: {}, so its answers teach nothing", step,
-                scored ? "the rewards of every group are equal" : "no answer could be scored");
+    const auto flat = metrics.find("frac_reward_zero_std"), cut = metrics.find("completions/clipped_ratio");
+    if (flat == metrics.end()) return;
+    const bool masked = s_.recipe.train.method.mask_truncated_completions && cut->second == 1;
+    const char* why = !metrics.contains("reward") ? "no answer could be scored"
+                      : flat->second == 1         ? "the rewards of every group are equal"
+                      : masked                    ? "every answer was cut off, and such are left out"
+                                                  : nullptr;
+    if (why && flat_steps_++ == 0) log::warn("step {}: {}, so its answers teach nothing", step, why);
   }
 
   // After the step's one wait for the device.
@@ -679,7 +680,7 @@ class Run {
   double step_flops_ = 0,
          peak_ = 0;  // peak_: the largest rate seen, in flops a second; 0 = the plan measured no product
   bool peak_passed_ = false;
-  int64_t flat_steps_ = 0;  // steps in which the rewards of every group were equal
+  int64_t flat_steps_ = 0;  // steps whose answers taught nothing
 };
 
 }  // namespace

@@ -208,6 +208,27 @@ INSTANTIATE_TEST_SUITE_P(Kinds, LiveRuns,
                                          "kind: ppo, num_generations: 2, inner_epochs: 1"),
                          [](const auto& i) { return std::string(i.param, 6, std::string(i.param).find(',') - 6); });
 
+// The step is taken, and changes nothing but what weight decay does: it is said why, once, and how often.
+TEST(GrpoRuns, StepsThatTeachNothingAreSaidAndCounted) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"([{"ids":[4,1],"reward":1},{"ids":[5,1],"reward":1},{"ids":[6,1],"reward":1}])", "every group are equal"},
+      {R"([{"ids":[4,1],"reward":null},{"ids":[5,1],"reward":null},{"ids":[6,1],"reward":null}])",
+       "no answer could be scored"},
+      {R"([{"ids":[4],"reward":1},{"ids":[5],"reward":0},{"ids":[6],"reward":2}])", "every answer was cut off"}};
+  for (const auto& [completions, why] : cases) {
+    SCOPED_TRACE(why);
+    cli::Folder f("grpo_flat");
+    const std::string row = std::string(R"({"prompt_ids":[3],"completions":)") + completions + "}\n";
+    write_file_atomic(f / "rows.jsonl", row + row);
+    write_file_atomic(f / "r.yaml", recipe(expected()["truncated"], f, f / "rows.jsonl"));
+    const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
+    ASSERT_EQ(r.code, 0) << r.out;
+    EXPECT_NE(r.out.find(why), std::string::npos) << r.out;
+    EXPECT_NE(r.out.find("12 steps had answers that teach nothing"), std::string::npos) << r.out;
+    EXPECT_EQ(cli::lines(f / "out/metrics.jsonl").at(0)["grad_norm"], 0.0);
+  }
+}
+
 TEST(GrpoRuns, RolloutsThatCannotBeUsedAreNamed) {
   const std::pair<const char*, const char*> bad[] = {
       {R"({"prompt_ids":[],"completions":[]})", "\"prompt_ids\" must be a list"},
