@@ -157,8 +157,10 @@ HttpResponse HttpClient::send(const HttpRequest& r) {
     Transfer t;
     t.request = &r;
     const bool repeatable = (method == "GET" || method == "HEAD" || r.repeatable) && attempt < r.retries;
+    bool again = false;
     t.is_final = [&](int status, const Headers& headers) {
-      return !(is_transient(status) && repeatable) &&
+      again = is_transient(status) && repeatable && time_left(s_->delay(attempt, headers));
+      return !again &&
              !(is_redirect(status) && find_header(headers, "Location") && r.redirects > 0 && next_of(status, headers));
     };
     const AnswerSink sink{.headers =
@@ -184,7 +186,7 @@ HttpResponse HttpClient::send(const HttpRequest& r) {
         fail_missing("{}: its certificate is not trusted ({}): nothing was sent; {}", url.origin(), e.why, e.remedy);
       throw Unreachable(fmt::format("{}: cannot be reached ({}): check the network", url.origin(), e.why));
     }
-    if (is_transient(t.status) && repeatable) {
+    if (again) {
       s_->wait(s_->delay(attempt++, t.headers));
       continue;
     }

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "base/error.h"
 #include "net/test_server.h"
 #include "net/transport.h"
@@ -151,6 +153,7 @@ TEST(Http, LimitsHold) {
       for (int i = 0; i < 20; ++i) a.headers.emplace_back("X-" + std::to_string(i), std::string(20'000, 'h'));
     a.body = std::string(100'000, 'x');
     if (r.target == "/slow") a.delay_ms = 800;
+    if (r.target == "/busy") a.status = 503, a.headers = {{"Retry-After", "20"}};
     return a;
   });
   HttpClient c = quick();
@@ -164,6 +167,11 @@ TEST(Http, LimitsHold) {
   expect_error([&] { c.send({.url = s.url("/slow"), .total_seconds = 0.2, .retries = 4}); }, Exit::kMissing,
                "time is out");
   EXPECT_EQ(s.count("GET", "/slow"), before + 1);
+  // A wait that the server asks for counts, too: what would be over before it ends is over now.
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_EQ(c.send({.url = s.url("/busy"), .total_seconds = 5}).status, 503);
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
+  EXPECT_EQ(s.count("GET", "/busy"), 1u);
   std::atomic<bool> cancel{true};
   HttpClient stopped({.cancel = &cancel});
   expect_error([&] { stopped.send({.url = s.url("/slow")}); }, Exit::kInterrupted, "interrupted");
