@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/shape/example.h"
+#include "data/shape/row_text.h"
 #include "helpers.h"
 
 namespace mxt::data {
@@ -68,11 +69,33 @@ TEST(Shape, TurnsUnderAnotherNameAreAskedForAsMessages) {
   EXPECT_HAS(said(R"({"turns":[],"body":"x"})"), "as {body: text}");
 }
 
+TEST(Shape, CallsThatAnswerAQuery) {
+  const std::string tools = R"("tools":"[{\"name\":\"f\",\"parameters\":{}}]")";
+  for (const char* answers :
+       {R"("[{\"name\":\"f\",\"arguments\":{\"x\":5}}]")", R"([{"name":"f","arguments":{"x":5}}])"}) {
+    const Record r = row(R"({"id":0,"query":"q","answers":)" + std::string(answers) + "," + tools + "}");
+    EXPECT_EQ(find_layout(r, {}).text(), "query/answers/tools (query, answers, tools); columns not used: id");
+    EXPECT_EQ(read(r).messages->dump(),
+              R"([{"role":"user","content":"q"},{"role":"assistant","content":"","tool_calls":[{"type":"function",)"
+              R"("function":{"name":"f","arguments":{"x":5}}}]}])");
+    EXPECT_EQ((*read(r).tools)[0]["function"]["name"], "f");
+    RowText text;
+    read_row_text(r, find_layout(r, {}), &text);
+    EXPECT_HAS(text.text, "\"x\":5");
+  }
+  const auto refused = [&](const char* answers) {
+    return error_of([&] { read(row(R"({"query":"q","answers":)" + std::string(answers) + "," + tools + "}")); });
+  };
+  EXPECT_HAS(refused("\"it is 5\""), "answers: a call");
+  EXPECT_HAS(refused("\"[]\""), "a call must be JSON text");
+  EXPECT_HAS(refused("7"), "\"answers\" is a number");
+}
+
 TEST(Shape, AMapThatFitsIsProposed) {
   const auto said = [](const char* text) { return error_of([&] { find_layout(row(text), {}); }); };
   EXPECT_HAS(said(R"({"instruction":"a","context":"b","response":"c","category":"d"})"),
              "as {instruction: instruction, response: output, context: input}");
-  EXPECT_HAS(said(R"({"id":0,"query":"a","answers":"b","tools":"[]"})"), "as {query: question, answers: answer}");
+  EXPECT_HAS(said(R"({"id":0,"query":"a","answers":"b"})"), "as {query: question, answers: answer}");
   EXPECT_HAS(said(R"({"input":"a","preferred_output":[],"non_preferred_output":[]})"),
              "as {preferred_output: chosen, non_preferred_output: rejected, input: prompt}");
   EXPECT_HAS(said(R"({"system":"s","chat":"USER: a long text"})"), "as {chat: text}");

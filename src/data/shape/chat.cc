@@ -3,6 +3,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/text.h"
 #include "data/pictures.h"
 #include "data/shape/row.h"
@@ -159,6 +160,17 @@ OrderedJson read_alpaca(const RowView& row) {
   return messages;
 }
 
+// xlam: a query, and the calls that answer it.
+OrderedJson read_calls(const RowView& row) {
+  const OrderedJson& answers = row.need("answers");
+  if (!answers.is_string() && !answers.is_array())
+    row.wrong_type("answers", answers, "a list of calls, or its JSON text,");
+  OrderedJson messages = OrderedJson::array({message("user", row.text("query"))});
+  messages.push_back(
+      written_call(answers.is_string() ? answers.get<std::string>() : json_text(answers), row.where() + ": answers"));
+  return messages;
+}
+
 // Pictures of a request stand where its text says <image>, else before it.
 void show_request(OrderedJson& messages, size_t pictures, const std::string& where) {
   bool said = false;
@@ -280,6 +292,8 @@ Example read_chat(const RowView& row, Shape shape) {
     if (!e.pictures.empty()) mark_pictures(messages, e.pictures.size(), row.where());
   } else if (shape == Shape::kAlpaca) {
     messages = read_alpaca(row);
+  } else if (shape == Shape::kCalls) {
+    messages = read_calls(row);
   } else {
     messages = OrderedJson::array({message("user", row.text("question")), message("assistant", row.text("answer"))});
   }

@@ -40,6 +40,7 @@ const std::vector<ShapeColumns>& all_shapes() {
       {Shape::kQuestion, "question/answer", {"question", "answer"}, {"images", "image", "file_name"}},
       {Shape::kReference, "prompt/answer", {"prompt", "answer"}, {}},
       {Shape::kText, "text", {"text"}, {}},
+      {Shape::kCalls, "query/answers/tools", {"query", "answers", "tools"}, {}},
   };
   return shapes;
 }
@@ -401,6 +402,7 @@ Example read_row(const Record& record, const Layout& layout, const RowView& row)
     case Shape::kShareGpt:
     case Shape::kAlpaca:
     case Shape::kQuestion:
+    case Shape::kCalls:
       e = read_chat(row, layout.shape);
       if (record.path) e.beside = folder_of(*record.path);
       return e;

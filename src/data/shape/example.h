@@ -19,7 +19,7 @@ enum class Shape {
   kTokens,       // input_ids, labels [images]
   kTokenPair,    // prompt_ids, chosen_ids, rejected_ids
   kTokenAnswer,  // prompt_ids, completion_ids, label
-  kMessages,     // messages [tools] [images]      OpenAI: role, content, tool_calls
+  kMessages,     // messages [system] [tools] [images]  OpenAI: role, content, tool_calls
   kShareGpt,     // conversations [system] [tools] [images]  from, value; <image> where a picture stands
   kPreference,   // chosen, rejected [prompt]
   kLabelled,     // prompt, completion, label       KTO: texts or lists of messages; label: whether the answer is good
@@ -28,6 +28,7 @@ enum class Shape {
   kQuestion,     // question, answer [images]       GSM8K; a picture stands before the question, or at <image>
   kReference,    // prompt, answer                  RL: a prompt and the answer it is measured against
   kText,         // text
+  kCalls,        // query, answers, tools          xlam: calls as JSON text answer a query
 };
 std::string_view name_of(Shape shape);  // "messages", "prompt/completion", …
 

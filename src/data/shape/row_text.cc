@@ -221,8 +221,8 @@ bool is_list(std::string_view ours) {
          ours.ends_with("_ids");
 }
 bool is_text_or_list(std::string_view ours) {
-  return ours == "prompt" || ours == "completion" || ours == "chosen" || ours == "rejected" || ours == "tools" ||
-         ours == "history";
+  return ours == "prompt" || ours == "completion" || ours == "answers" || ours == "chosen" || ours == "rejected" ||
+         ours == "tools" || ours == "history";
 }
 bool is_optional(std::string_view ours, Shape shape) {
   return ours == "tools" || ours == "system" || ours == "input" || ours == "history" ||

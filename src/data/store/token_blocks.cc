@@ -97,7 +97,7 @@ std::optional<TokenBlock> find_tokens(const Kept& kept, const std::string& name)
   TokenBlock out;
   if (!in.take(&h, 1) || std::memcmp(h[0].magic, kMagic, sizeof kMagic) != 0 || !in.take(&counts, h[0].rows) ||
       !in.take(&ids, h[0].ids) || !in.take(&labels, h[0].labels) || !in.take(&pictures, h[0].pictures) ||
-      !in.take(&out.redacted, h[0].redacted) || !in.done() || h[0].shape > static_cast<uint32_t>(Shape::kText) ||
+      !in.take(&out.redacted, h[0].redacted) || !in.done() || h[0].shape > static_cast<uint32_t>(Shape::kCalls) ||
       (!out.redacted.empty() && out.redacted.size() != counts.size()))
     return std::nullopt;
   out.shape = static_cast<Shape>(h[0].shape);
