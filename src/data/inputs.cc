@@ -30,6 +30,7 @@ OrderedJson without_sources(const Settings& s, const SampleEncoder& coder) {
     j["answers"] = s.answers == Answers::kPairs      ? "pairs"
                    : s.answers == Answers::kLabelled ? "labelled, chosen first"
                                                      : "prompts";
+  if (s.alone) j["answers"] = j["answers"].get<std::string>() + ", each alone";
   if (s.parts) j["loss_weights"] = "parts of tool calls";
   if (s.crop) j["pack"] = "bos_crop";
   if (s.best_fit) j["pack"] = "best_fit";

@@ -340,6 +340,7 @@ Settings read_settings(const config::Recipe& r, const Access& access, const std:
   s.join_row = d.boundaries == config::Boundaries::kRow;
   s.windows = d.sampling == config::Sampling::kRandomWindows;
   s.train_all = d.train_on == config::TrainOn::kAll;
+  s.alone = r.train.method.kind == config::MethodKind::kKto || r.train.method.kind == config::MethodKind::kOrpo;
   s.parts = d.loss_weights.has_value();
   s.eval_fraction = d.eval_fraction;
   s.seed = static_cast<uint64_t>(r.meta.seed);

@@ -75,6 +75,7 @@ struct Settings {
   std::optional<RowSource> eval;
   int64_t seq_len, num_shards;
   bool packing, windows, train_all;
+  bool alone = false;     // of a pair each answer begins where it does alone, as TRL has it for the method
   bool parts = false;     // data.loss_weights: labels say what part of a tool call a token is
   bool crop = false;      // data.pack: bos_crop
   bool best_fit = false;  // data.pack: best_fit

@@ -56,7 +56,8 @@ TokenPass::TokenPass(const Settings& s, const SampleEncoder& coder, const config
     settings_ += s.train.pictures().dump() + (s.eval ? s.eval->pictures().dump() : "");
   if (s.parts) settings_ += " parts";
   if (s.crop) settings_ += " bos " + std::to_string(coder.bos());
-  if (s.answers != Answers::kNone) settings_ += s.answers == Answers::kPrompts ? " prompts" : " answers";
+  if (s.answers != Answers::kNone)
+    settings_ += s.answers == Answers::kPrompts ? " prompts" : s.alone ? " answers alone" : " answers";
 }
 
 std::string TokenPass::name(const RowStream& stream, size_t block) {
@@ -235,7 +236,8 @@ void TokenPass::fill(const std::vector<Record>& rows, const Layout& layout, cons
                                 end_text && !s_.crop,
                                 s_.crop && !out.text,
                                 s_.parts,
-                                s_.crop || s_.answers != Answers::kNone ? nullptr : &pictures_};
+                                s_.crop || s_.answers != Answers::kNone ? nullptr : &pictures_,
+                                s_.alone};
         const auto encode = [&](const Record& record) {
           Example e = read_example(record, layout);
           for (const RowNote& note : e.notes) warn_row(coder_, note.kind, note.text, r.where());

@@ -122,6 +122,21 @@ TEST(Encode, CompletionsAreEncodedWithTheirPromptAndEnded) {
   EXPECT_EQ(joined.labels, (Ids{kNo, kNo, kIsFour, kEnd}));  // the joining token holds the answer's beginning
 }
 
+// "2+" and "=4" are tokens, and "+=" is none: only the first answer's beginning is joined to the prompt.
+TEST(Encode, APairsAnswersBeginTogetherOrEachAlone) {
+  const Example e = example(R"({"prompt":"1 2","chosen":"+=4","rejected":"x"})");
+  const Document together = encode_answers(e, ToyEncoder(), {}, "d.jsonl:7");
+  EXPECT_EQ(together.ids[together.second + 2], '2');
+  EXPECT_EQ(together.labels[together.second + 2], '2');
+  EncodeRules rules;
+  rules.alone = true;
+  const Document alone = encode_answers(e, ToyEncoder(), rules, "d.jsonl:7");
+  EXPECT_EQ(alone.ids, together.ids);
+  EXPECT_EQ(alone.labels[alone.second + 2], kNo);
+  EXPECT_EQ(alone.labels[alone.second + 3], 'x');
+  EXPECT_EQ(alone.labels[2], alone.ids[2]);  // the joined token
+}
+
 TEST(Encode, TextIsAllTrainedAndEnded) {
   const Document d = encode(R"({"text":"hello"})");
   EXPECT_EQ(d.ids, (Ids{kHello, kEnd}));

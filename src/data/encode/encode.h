@@ -29,6 +29,7 @@ struct EncodeRules {
   bool bos_text = false;                   // instead of both: text begins with the BOS
   bool parts = false;                      // labels say what part of a tool call a token is (dataset.h)
   const PictureStore* pictures = nullptr;  // where pixels go; null: rows have no pictures
+  bool alone = false;                      // of a pair each answer begins where it does beside its prompt alone
 };
 
 // What is trained: a chat's assistant turns, the completion (and the end token after it), all of a text (texts and
@@ -40,7 +41,7 @@ Document encode_example(const Example& example, const SampleEncoder& coder, cons
 
 // pair.cc: a pair's two answers after one prompt, or a labelled answer. The prompt's tokens are those that both
 // sequences begin with and neither trains: a token that joins prompt and answer belongs to the answer, of both where it
-// does so in one. Errors: as encode_example; prompts that differ.
+// does so in one (without `alone`). Errors: as encode_example; prompts that differ.
 Document encode_answers(const Example& example, const SampleEncoder& coder, const EncodeRules& rules,
                         const std::string& where);
 

@@ -59,8 +59,8 @@ Document encode_answers(const Example& e, const SampleEncoder& coder, const Enco
         "{}: the prompt's tokens differ before \"chosen\" and \"rejected\": a pair compares two answers to one prompt; "
         "give both the same prompt",
         where);
-  train_from(d, prompt);
-  train_from(other, prompt);
+  train_from(d, rules.alone ? first_target(d) : prompt);
+  train_from(other, rules.alone ? first_target(other) : prompt);
   d.second = d.ids.size();
   d.ids.insert(d.ids.end(), other.ids.begin(), other.ids.end());
   d.labels.insert(d.labels.end(), other.labels.begin(), other.labels.end());
