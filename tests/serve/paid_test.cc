@@ -11,10 +11,7 @@
 
 #include "folders.h"
 #include "pay/shop.h"
-#include "serve/client.h"
-#include "serve/http/server.h"
-#include "serve/operator.h"
-#include "serve/tiny_model.h"
+#include "serve/served.h"
 
 #define NEEDS_CHAIN(shop) \
   if (!shop.chain) GTEST_SKIP() << "anvil is not installed here (./dev contracts)"
@@ -22,41 +19,22 @@
 namespace mxt::serve {
 namespace {
 
-struct Server {
-  std::unique_ptr<infer::Model> model;
-  std::unique_ptr<infer::Scheduler> scheduler;
-  std::unique_ptr<Operator> op;
-  std::unique_ptr<HttpServer> http;
+struct StopsMeter {
   pay::Meter* meter;
-  std::string url;
+  ~StopsMeter() { meter->stop(); }
+};
 
+// The meter ends behind all that may still ask it.
+struct Server : StopsMeter, served::Server {
   // `answering`: else requests wait until the scheduler is started.
-  explicit Server(pay::Meter& m, bool answering = true) : meter(&m) {
-    static const std::string folder = make_tiny_model(testing::TempDir() + "/paid_test_model");
-    model = std::make_unique<infer::Model>(folder, "", DType::kF32, 512, kernels::cpu_ops());
-    scheduler = std::make_unique<infer::Scheduler>(*model, infer::SchedulerSettings{.batch = 8});
-    ServedModel s;
-    s.model = model.get();
-    s.scheduler = scheduler.get();
-    s.tok = tokenizer::Tokenizer::from_folder(folder);
-    s.chat_source = kTinyChat;
-    s.chat = tokenizer::ChatTemplate::compile(kTinyChat, "test", {}, {"<s>", "</s>"});
-    s.stop = {257};
-    s.names = {{"tiny", -1}};
+  explicit Server(pay::Meter& m, bool answering = true)
+      : StopsMeter{&m}, served::Server(sold_by(m), {}, {.batch = 8}, answering) {}
+
+ private:
+  static OperatorSettings sold_by(pay::Meter& m) {
     OperatorSettings settings;
-    settings.meter = meter;
-    op = std::make_unique<Operator>(std::move(s), settings);
-    http = std::make_unique<HttpServer>(
-        HttpSettings{}, [this](const auto& r) { return op->gate(r); },
-        [this](const auto& r, auto reply) { op->handle(r, std::move(reply)); });
-    if (answering) scheduler->start();
-    http->start();
-    url = "http://127.0.0.1:" + std::to_string(http->port());
-  }
-  ~Server() {
-    http->drain(0);
-    scheduler->stop();
-    meter->stop();
+    settings.meter = &m;
+    return settings;
   }
 };
 

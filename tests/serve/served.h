@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>  // program_invocation_short_name
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -30,7 +31,8 @@ struct Server {
   // `begun`: whether it takes requests from the start; else they wait for scheduler->start().
   explicit Server(OperatorSettings settings = {}, HttpSettings h = {}, infer::SchedulerSettings sched = {.batch = 8},
                   bool begun = true) {
-    static const std::string folder = make_tiny_model(testing::TempDir() + "/serve_test_model");
+    static const std::string folder =
+        make_tiny_model(testing::TempDir() + "/" + program_invocation_short_name + "_model");
     model = std::make_unique<infer::Model>(folder, "", DType::kF32, 512, kernels::cpu_ops());
     scheduler = std::make_unique<infer::Scheduler>(*model, sched);
     ServedModel s;
