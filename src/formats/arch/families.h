@@ -68,6 +68,10 @@ void write_experts(const ModelConfig& c, OrderedJson& j);
 void write_gguf_attention(const GgufKeys& k, const ModelConfig& c, bool always = true);
 void write_gguf_llama(const GgufKeys& k, const ModelConfig& c);  // of the two that llama.cpp calls llama
 void write_gguf_rope(const GgufKeys& k, const ModelConfig& c);
+// Positions of three axes (Qwen-VL's): pairs that turn by time, height and width, `usual` where the config says none;
+// and config.json's one object of all that is rotary, which is where these classes read it.
+void write_gguf_sections(const GgufKeys& k, const ModelConfig& c, const int64_t (&usual)[3]);
+void write_rope_parameters(const ModelConfig& c, OrderedJson& j);
 // What of a Llama-like decoder its GGUF cannot state: another activation than the gated silu that llama.cpp computes.
 std::string gguf_lacks_activation(const ModelConfig& c);
 

@@ -118,10 +118,7 @@ int64_t interval_of(const ModelConfig& c) {
 void write_gguf(const GgufKeys& k, const ModelConfig& c) {
   write_gguf_attention(k, c);
   k.whole("rope.dimension_count", c.rotary());
-  std::vector<int64_t> sections = c.rope_scaling.mrope_section;
-  if (sections.empty()) sections.assign(std::begin(kSections), std::end(kSections));
-  sections.resize(4);
-  k.wholes("rope.dimension_sections", std::move(sections));
+  write_gguf_sections(k, c, kSections);
   write_gguf_rope(k, c);
   k.whole("ssm.conv_kernel", c.linear_conv_kernel);
   k.whole("ssm.state_size", c.linear_key_head_dim);
@@ -163,17 +160,7 @@ std::string lacks_moe(const ModelConfig& c) {
 
 void write(const ModelConfig& c, OrderedJson& j) {
   write_decoder(c, j);
-  // Its class reads these in one object alone.
-  OrderedJson rope = j["rope_scaling"].is_object() ? j["rope_scaling"] : OrderedJson{{"rope_type", "default"}};
-  rope["rope_theta"] = c.rope_theta;
-  rope["partial_rotary_factor"] = c.partial_rotary_factor;
-  if (!c.rope_scaling.mrope_section.empty()) {
-    rope["mrope_section"] = c.rope_scaling.mrope_section;
-    rope["mrope_interleaved"] = true;
-  }
-  j.erase("rope_scaling");
-  j.erase("rope_theta");
-  j["rope_parameters"] = std::move(rope);
+  write_rope_parameters(c, j);
   j["linear_conv_kernel_dim"] = c.linear_conv_kernel;
   j["linear_key_head_dim"] = c.linear_key_head_dim;
   j["linear_value_head_dim"] = c.linear_value_head_dim;

@@ -30,10 +30,7 @@ void read_gguf(const ArchKeys& k, ModelConfig& c) {
 
 void write_gguf(const GgufKeys& k, const ModelConfig& c) {
   write_gguf_attention(k, c);
-  std::vector<int64_t> sections = c.rope_scaling.mrope_section;
-  if (sections.empty()) sections.assign(std::begin(kSections), std::end(kSections));
-  sections.resize(4);
-  k.wholes("rope.dimension_sections", std::move(sections));
+  write_gguf_sections(k, c, kSections);
   write_gguf_rope(k, c);
   const auto tower = vision_of(c);
   k.whole("n_deepstack_layers", tower ? std::ssize(tower->deepstack) : c.deepstack_layers);
@@ -46,14 +43,7 @@ std::string lacks(const ModelConfig& c) {
 
 void write(const ModelConfig& c, OrderedJson& j) {
   write_decoder(c, j);
-  // Its class reads these in one object alone.
-  OrderedJson rope = j["rope_scaling"].is_object() ? j["rope_scaling"] : OrderedJson{{"rope_type", "default"}};
-  rope["rope_theta"] = c.rope_theta;
-  rope["mrope_section"] = c.rope_scaling.mrope_section;
-  rope["mrope_interleaved"] = true;
-  j.erase("rope_scaling");
-  j.erase("rope_theta");
-  j["rope_parameters"] = std::move(rope);
+  write_rope_parameters(c, j);
 }
 
 // The whole model's files hold the text model under a name of its own.

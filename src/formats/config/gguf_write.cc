@@ -84,6 +84,13 @@ void write_gguf_rope(const GgufKeys& k, const ModelConfig& c) {
   }  // a dynamic one does nothing within the context length
 }
 
+void write_gguf_sections(const GgufKeys& k, const ModelConfig& c, const int64_t (&usual)[3]) {
+  std::vector<int64_t> sections = c.rope_scaling.mrope_section;
+  if (sections.empty()) sections.assign(std::begin(usual), std::end(usual));
+  sections.resize(4);
+  k.wholes("rope.dimension_sections", std::move(sections));
+}
+
 void write_gguf_model(GgufWriter& out, const ModelConfig& c, const std::string& name, uint32_t file_type) {
   check_gguf_family(c);
   check_expressible(c);

@@ -76,6 +76,19 @@ void write_decoder(const ModelConfig& c, OrderedJson& j) {
   j["attention_dropout"] = c.attn_pdrop;
 }
 
+void write_rope_parameters(const ModelConfig& c, OrderedJson& j) {
+  OrderedJson rope = j["rope_scaling"].is_object() ? j["rope_scaling"] : OrderedJson{{"rope_type", "default"}};
+  rope["rope_theta"] = c.rope_theta;
+  rope["partial_rotary_factor"] = c.partial_rotary_factor;
+  if (!c.rope_scaling.mrope_section.empty()) {
+    rope["mrope_section"] = c.rope_scaling.mrope_section;
+    rope["mrope_interleaved"] = true;
+  }
+  j.erase("rope_scaling");
+  j.erase("rope_theta");
+  j["rope_parameters"] = std::move(rope);
+}
+
 void write_partial_rotary(const ModelConfig& c, OrderedJson& j) {
   j["partial_rotary_factor"] = c.partial_rotary_factor;
   if (c.rope_scaling.original_max_positions > 0)
