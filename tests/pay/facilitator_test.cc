@@ -123,11 +123,7 @@ Delivered deliver(Facilitator& f, int64_t timeout_seconds = 120) {
   f.shop.terms.timeout_seconds = timeout_seconds;
   f.shop.meter.reset();
   f.open();
-  const evm::Key key = f.shop.payer();
-  f.shop.chain->rpc().call("anvil_setBalance", {evm::text_of(key.address()), "0xde0b6b3a7640000"});
-  f.shop.send(key, f.shop.usdc,
-              evm::abi_call("approve(address,uint256)", {evm::AbiValue::address(*evm::parse_address(evm::kPermit2)),
-                                                         evm::AbiValue::number(1'000'000)}));
+  const evm::Key key = payer_with_allowance(f.shop);
   EvmPayer payer(key, 1'000'000);
   const Ask a = f.shop.paid(payer);
   const auto o = f.shop.admit(a);

@@ -325,11 +325,7 @@ TEST(Upto, APermitIsAskedForThatOutlastsTheLongestAnswer) {
   const Json accepts = decoded(*net::find_header(wanted.refusal->headers, "PAYMENT-REQUIRED"))["accepts"];
   EXPECT_EQ(accepts.at(0)["maxTimeoutSeconds"], 720) << "the answer, and then its settlement";
   EXPECT_EQ(accepts.at(1)["maxTimeoutSeconds"], 120) << "settled before the answer";
-  const evm::Key key = shop.payer();
-  shop.chain->rpc().call("anvil_setBalance", {evm::text_of(key.address()), "0xde0b6b3a7640000"});
-  shop.send(key, shop.usdc,
-            evm::abi_call("approve(address,uint256)", {evm::AbiValue::address(*evm::parse_address(evm::kPermit2)),
-                                                       evm::AbiValue::number(1'000'000)}));
+  const evm::Key key = payer_with_allowance(shop);
   EvmPayer payer(key, 1'000'000);
   const auto o = shop.admit(shop.paid(payer));
   ASSERT_TRUE(o.grant) << o.error();
@@ -342,11 +338,7 @@ TEST(Upto, APermitIsAskedForThatOutlastsTheLongestAnswer) {
 TEST(Upto, WhatIsOwedIsCollectedByTheNextServer) {
   Shop shop("test_dollar", {Scheme::kUpto});
   NEEDS_CHAIN(shop);
-  const evm::Key key = shop.payer();
-  shop.chain->rpc().call("anvil_setBalance", {evm::text_of(key.address()), "0xde0b6b3a7640000"});
-  shop.send(key, shop.usdc,
-            evm::abi_call("approve(address,uint256)", {evm::AbiValue::address(*evm::parse_address(evm::kPermit2)),
-                                                       evm::AbiValue::number(1'000'000)}));
+  const evm::Key key = payer_with_allowance(shop);
   EvmPayer payer(key, 1'000'000);
   const Ask a = shop.paid(payer);
   std::string kept;

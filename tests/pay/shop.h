@@ -144,6 +144,16 @@ struct Shop {
   }
 };
 
+// A payer with a dollar whom Permit2 may take it from, and with ether for that approval.
+inline evm::Key payer_with_allowance(Shop& shop) {
+  const evm::Key key = shop.payer();
+  shop.chain->rpc().call("anvil_setBalance", {evm::text_of(key.address()), "0xde0b6b3a7640000"});
+  shop.send(key, shop.usdc,
+            evm::abi_call("approve(address,uint256)", {evm::AbiValue::address(*evm::parse_address(evm::kPermit2)),
+                                                       evm::AbiValue::number(1'000'000)}));
+  return key;
+}
+
 inline Json decoded(const std::string& base64) { return Json::parse(*from_base64(base64)); }
 inline Json response_of(const net::Headers& headers, const char* name = "PAYMENT-RESPONSE") {
   const std::string* h = net::find_header(headers, name);
