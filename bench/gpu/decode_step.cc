@@ -1,8 +1,9 @@
 // One pass of generation at a Qwen3 model's real dimensions with random weights: requests that each add a token to a
 // context.
-//   gpu_decode_step MODEL CONTEXT PASSES REQUESTS… [lora] [fp8] [profile]
+//   gpu_decode_step MODEL CONTEXT PASSES REQUESTS… [lora] [fp8] [logits] [profile]
 // lora: adapters of rank 16 on every matrix of the layers, as a policy has them that samples; fp8: the base held in
-// E4M3. For each number of requests: the time of a pass, and what reading the weights and the cache once would take at
+// E4M3; logits: brought to the host, where the tokens are otherwise drawn on the device, as the scheduler does. For
+// each number of requests: the time of a pass, and what reading the weights and the cache once would take at
 // the rate of a copy on the device (bytes read and written).
 #include <algorithm>
 #include <cctype>
@@ -40,7 +41,8 @@ double copy_rate(device::Accelerator& d) {
 }
 
 int run(int argc, char** argv) {
-  if (argc < 5) fail_input("usage: gpu_decode_step MODEL[@LAYERS] CONTEXT PASSES REQUESTS… [lora] [fp8] [profile]");
+  if (argc < 5)
+    fail_input("usage: gpu_decode_step MODEL[@LAYERS] CONTEXT PASSES REQUESTS… [lora] [fp8] [logits] [profile]");
   const int64_t context = std::stoll(argv[2]), passes = std::stoll(argv[3]);
   std::vector<int64_t> counts;
   std::set<std::string> with;
@@ -51,7 +53,8 @@ int run(int argc, char** argv) {
       with.insert(argv[i]);
   const bool profiled = with.contains("profile"), fp8 = with.contains("fp8");
   for (const std::string& word : with)
-    if (word != "lora" && word != "fp8" && word != "profile") fail_input("{}: lora, fp8 or profile", word);
+    if (word != "lora" && word != "fp8" && word != "logits" && word != "profile")
+      fail_input("{}: lora, fp8, logits or profile", word);
   if (fp8 && !with.contains("lora")) fail_input("fp8: a base is held in E4M3 under adapters alone: name lora too");
   kernels::Backend b = kernels::cuda_backend();
   device::Accelerator& d = *b.device;
@@ -112,16 +115,25 @@ int run(int argc, char** argv) {
     std::vector<int32_t> state_slots;
     for (int64_t r = 0; states.any() && r < requests; ++r) state_slots.push_back(states.take());
     states.show(view, state_slots);
-    auto logits = device::Buffer::shared_with(&d, static_cast<size_t>(requests * config.vocab_size) * sizeof(float));
+    const bool fetched = with.contains("logits");
+    auto results = device::Buffer::shared_with(
+        &d, static_cast<size_t>(requests * (fetched ? config.vocab_size : 2)) * sizeof(float));
+    const std::vector<float> temperature(static_cast<size_t>(requests), 1.0f);
+    const std::vector<int32_t> bits(static_cast<size_t>(2 * requests), 1 << 29);
     runtime::Batch batch;
     batch.tokens = requests, batch.ids = ids.data(), batch.positions = positions.data(), batch.logit_rows = rows.data(),
     batch.logit_count = requests;
-    batch.logits = static_cast<float*>(logits.data()), batch.cache = &view;
+    batch.cache = &view;
+    if (fetched)
+      batch.logits = static_cast<float*>(results.data());
+    else
+      batch.drawn = static_cast<float*>(results.data()), batch.draw_temperature = temperature.data(),
+      batch.draw_bits = bits.data();
     for (int k = 0; k < 3; ++k) program.run(batch), batch.first_micro = false;  // as the scheduler: the weights stay
     std::vector<double> us;
     for (int64_t k = 0; k < passes; ++k) {
       const double begin = now();
-      program.run(batch);  // waits for the logits
+      program.run(batch);  // waits for the results
       us.push_back((now() - begin) * 1e6);
     }
     std::sort(us.begin(), us.end());
@@ -134,6 +146,7 @@ int run(int argc, char** argv) {
                                      {"model", argv[1]},
                                      {"context", context},
                                      {"requests", requests},
+                                     {"tokens", fetched ? "logits to the host" : "drawn on the device"},
                                      {"us", std::round(median)},
                                      {"least_us", std::round(us[0])},
                                      {"tok_s", std::round(1e6 / median * static_cast<double>(requests) * 10) / 10},

@@ -57,8 +57,8 @@ train:
 ran = subprocess.run([a.binary, "train", a.out / "recipe.yaml", "--out", a.out / "run"], capture_output=True, text=True)
 if ran.returncode != 0:
     sys.exit(f"exit {ran.returncode}: {(ran.stdout + ran.stderr)[-1500:]}")
-steps = [json.loads(line) for line in (a.out / "run/metrics.jsonl").read_text().splitlines()]
-rollouts = [json.loads(line) for line in (a.out / "run/rollouts.jsonl").read_text().splitlines()]
+steps = [json.loads(line) for line in (a.out / "run/metrics.jsonl").read_text().rstrip("\n").split("\n")]
+rollouts = [json.loads(line) for line in (a.out / "run/rollouts.jsonl").read_text().rstrip("\n").split("\n")]
 drawn = [sum(len(c["ids"]) for c in row["completions"]) for row in rollouts]
 groups = a.answers // 8
 whole = [sum(sum(len(row["prompt_ids"]) + len(c["ids"]) for c in row["completions"]) for row in rollouts[i * groups : (i + 1) * groups]) for i in range(len(steps))]
@@ -93,7 +93,7 @@ def peer():
                 torch.cuda.synchronize()
             seconds.append(time.time() - last[0])
 
-    rows = [json.loads(line) for line in (a.out / "rows.jsonl").read_text().splitlines()][: groups * a.peer_steps]
+    rows = [json.loads(line) for line in (a.out / "rows.jsonl").read_text().rstrip("\n").split("\n")][: groups * a.peer_steps]
     settings = trl.GRPOConfig(
         output_dir=str(a.out / "trl"), per_device_train_batch_size=a.peer_rows, gradient_accumulation_steps=a.answers // a.peer_rows, num_generations=8, max_completion_length=a.answer,
         max_steps=a.peer_steps, learning_rate=1e-6, lr_scheduler_type="constant", beta=0.0, temperature=1.0, bf16=device == "cuda", gradient_checkpointing=False,

@@ -269,48 +269,53 @@ TEST_F(Gpu, CachedAttentionAndItsStore) {
 
 // Long contexts: few queries share their keys among blocks, many share keys among heads. Bit for bit the same.
 TEST_F(Gpu, CachedAttentionWhateverStandsBeside) {
-  const int64_t heads = 8, kv = 2, page = 16, many = 80;
+  struct Case {
+    int64_t heads, kv, d, window, page;
+  };
+  const int64_t many = 80;
   for (DType t : kTypes)
-    for (int64_t d : {64, 128, 136})
-      for (int64_t window : {0, 700}) {
-        SCOPED_TRACE(fmt::format("{} d {} window {}", name_of(t), d, window));
-        const std::vector<int32_t> lengths{2050, 1, 512, 513, 1024, 700};
-        const int64_t max_pages = 160, pages = 200, distinct = static_cast<int64_t>(lengths.size());
-        Matrix kc(pages, kv * page * d, t), vc(pages, kv * page * d, t), q(many, heads * d, t), out(many, heads * d, t);
-        kc.fill(4), vc.fill(5), q.fill(1), out.poison();
-        std::vector<int32_t> table, context, cu{0};
-        for (int64_t i = 0; i < many; ++i) {
-          for (int64_t c = 0; c < heads * d; ++c) q.set(i, c, q.get(i % distinct, c));
-          for (int64_t p = 0; p < max_pages; ++p)
-            table.push_back(static_cast<int32_t>((p * 7 + i % distinct * 31) % pages));
-          context.push_back(lengths[static_cast<size_t>(i % distinct)]), cu.push_back(static_cast<int32_t>(i + 1));
-        }
-        q.upload();
-        Array<int32_t> tables(table), lasts(context), begins(cu);
-        CachedAttention a;
-        a.page = page, a.heads = heads, a.kv_heads = kv, a.head_dim = d, a.window = window, a.scale = 0.1f,
-        a.max_pages = max_pages, a.requests = many;
-        both([&](Ops& ops, Side on) {
-          a.q = q.on(on), a.out = out.on(on), a.k_cache = kc.p(on), a.v_cache = vc.p(on), a.cu_q = begins.on(on),
-          a.context = lasts.on(on), a.tables = tables.on(on);
-          ops.cached_attention(a);
-        });
-        EXPECT_NEAR_HOST(out);
-        out.download();
-        for (int64_t i = 0; i < distinct; ++i) {
-          Matrix one(1, heads * d, t);
-          a.q = {static_cast<std::byte*>(q.p(Side::kDevice)) + static_cast<size_t>(i * heads * d) * size_of(t), 1,
-                 heads * d, heads * d, t};
-          a.out = one.on(Side::kDevice), a.requests = 1;
-          a.context = lasts.on(Side::kDevice) + i, a.tables = tables.on(Side::kDevice) + i * max_pages;
-          gpu(nullptr)->ops->cached_attention(a);
-          one.download();
-          int64_t different = 0;
-          for (int64_t c = 0; c < heads * d; ++c)
-            for (int64_t same = i; same < many; same += distinct) different += one.get(0, c) != out.get(same, c);
-          EXPECT_EQ(different, 0) << "request " << i;
-        }
+    for (const auto& [heads, kv, d, window, page] :
+         {Case{8, 2, 64, 0, 16}, Case{8, 2, 64, 700, 16}, Case{22, 2, 64, 0, 32}, Case{3, 3, 96, 0, 16},
+          Case{8, 2, 128, 0, 16}, Case{8, 2, 128, 700, 16}, Case{8, 1, 128, 0, 48}, Case{8, 2, 136, 0, 16},
+          Case{8, 2, 136, 700, 16}, Case{6, 1, 256, 0, 16}}) {
+      SCOPED_TRACE(fmt::format("{} heads {} of {} d {} window {} page {}", name_of(t), heads, kv, d, window, page));
+      const std::vector<int32_t> lengths{2050, 1, 512, 513, 1024, 700};
+      const int64_t max_pages = 2560 / page, pages = 200, distinct = static_cast<int64_t>(lengths.size());
+      Matrix kc(pages, kv * page * d, t), vc(pages, kv * page * d, t), q(many, heads * d, t), out(many, heads * d, t);
+      kc.fill(4), vc.fill(5), q.fill(1), out.poison();
+      std::vector<int32_t> table, context, cu{0};
+      for (int64_t i = 0; i < many; ++i) {
+        for (int64_t c = 0; c < heads * d; ++c) q.set(i, c, q.get(i % distinct, c));
+        for (int64_t p = 0; p < max_pages; ++p)
+          table.push_back(static_cast<int32_t>((p * 7 + i % distinct * 31) % pages));
+        context.push_back(lengths[static_cast<size_t>(i % distinct)]), cu.push_back(static_cast<int32_t>(i + 1));
       }
+      q.upload();
+      Array<int32_t> tables(table), lasts(context), begins(cu);
+      CachedAttention a;
+      a.page = page, a.heads = heads, a.kv_heads = kv, a.head_dim = d, a.window = window, a.scale = 0.1f,
+      a.max_pages = max_pages, a.requests = many;
+      both([&](Ops& ops, Side on) {
+        a.q = q.on(on), a.out = out.on(on), a.k_cache = kc.p(on), a.v_cache = vc.p(on), a.cu_q = begins.on(on),
+        a.context = lasts.on(on), a.tables = tables.on(on);
+        ops.cached_attention(a);
+      });
+      EXPECT_NEAR_HOST(out);
+      out.download();
+      for (int64_t i = 0; i < distinct; ++i) {
+        Matrix one(1, heads * d, t);
+        a.q = {static_cast<std::byte*>(q.p(Side::kDevice)) + static_cast<size_t>(i * heads * d) * size_of(t), 1,
+               heads * d, heads * d, t};
+        a.out = one.on(Side::kDevice), a.requests = 1;
+        a.context = lasts.on(Side::kDevice) + i, a.tables = tables.on(Side::kDevice) + i * max_pages;
+        gpu(nullptr)->ops->cached_attention(a);
+        one.download();
+        int64_t different = 0;
+        for (int64_t c = 0; c < heads * d; ++c)
+          for (int64_t same = i; same < many; same += distinct) different += one.get(0, c) != out.get(same, c);
+        EXPECT_EQ(different, 0) << "request " << i;
+      }
+    }
 }
 
 }  // namespace

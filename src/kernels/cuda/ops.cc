@@ -9,6 +9,7 @@
 #include "kernels/checks.h"
 #include "kernels/cuda/attention_cudnn.h"
 #include "kernels/cuda/attention_tiles.h"
+#include "kernels/cuda/cached_tiles.h"
 #include "kernels/cuda/delta_chunks.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/grouped.h"
@@ -341,9 +342,10 @@ class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawe
   }
 
   void cached(const CachedAttention& c, const float* sinks) {
-    const CachedScratch bytes = cached_attention_scratch(c);
+    const bool tiles = cached_tiles_cover(c);
+    const CachedScratch bytes = tiles ? cached_tiles_scratch(c) : cached_attention_scratch(c);
     MXT_ASSERT(bytes.done <= kMostDone);
-    cuda::cached_attention(s_, c, own(bytes.parts), done_, sinks);
+    (tiles ? cached_tiles : cuda::cached_attention)(s_, c, own(bytes.parts), done_, sinks);
   }
 
   // Whether it adds is the pass's, and the plan's memory is for all of them.

@@ -4,38 +4,16 @@
 // their order, once every kChunk keys, and the chunks' in theirs: which sum a key belongs to depends on its position
 // alone, not on who computes it. Where queries are few, chunks are shared among blocks and the last block to finish
 // merges them.
-#if !defined(__HIP__)
-#include "kernels/gpu/async_copy.cuh"
-#endif
+#include "kernels/gpu/cached.cuh"
 #include "kernels/gpu/documents.cuh"
 #include "kernels/gpu/gpu.h"
 #include "kernels/gpu/launch.h"
-#include "kernels/gpu/shared.cuh"
 
 namespace mxt::kernels::MXT_GPU_NS {
 namespace {
 
 constexpr int kThreads = 256, kGroup = 16, kGroups = kThreads / kGroup, kKeys = 8, kRound = kGroups * kKeys,
               kChunk = 4 * kRound, kMostDim = kThreads;
-
-struct CachedArgs {
-  const void *q, *k, *v;
-  void* out;
-  int64_t ldq, ldo, requests, max_pages, page, window;
-  const int32_t *cu_q, *context, *tables;
-  int heads, kv_heads, d;
-  float scale;
-  // Chunks shared among gridDim.z blocks: what each gave ([query][head][chunk]: top, sum, d elements) and how many are
-  // done, 0 between calls.
-  float* parts;
-  int32_t* done;
-  int chunks;
-  const float* sinks;  // [heads], or none: a score whose weight is dropped (kernels/gpt_oss.h)
-};
-
-// Rounded by itself: every variant of the kernel must give the same bits, so that none may leave it to the compiler
-// which products ride in which additions.
-__device__ __forceinline__ float times(float x, float y) { return __fmul_rn(x, y); }
 
 // What the lane of this number within the group of 16 has.
 __device__ __forceinline__ float from_lane(float v, int lane) {
@@ -64,16 +42,6 @@ __device__ __forceinline__ float sum_across(float* v, int lane) {
   }
 }
 
-// Results over keys so far, of one head: largest score, sum of weights, weighted sum of one element. Chunks are added
-// in their order.
-struct Running {
-  float top = -INFINITY, sum = 0, out = 0;
-  __device__ __forceinline__ void add(float t, float s, float o) {
-    const float m = fmaxf(top, t), a = top == -INFINITY ? 0.0f : expf(top - m), b = t == -INFINITY ? 0.0f : expf(t - m);
-    top = m, sum = fmaf(s, b, times(sum, a)), out = fmaf(o, b, times(out, a));
-  }
-};
-
 // Elements at+0 … at+7 of which `count` are there; kWide: all or none of them, and aligned.
 template <typename T, bool kWide>
 __device__ __forceinline__ void read8(const void* base, int64_t at, int count, float (&f)[8]) {
@@ -93,26 +61,6 @@ __device__ __forceinline__ void read8(const void* base, int64_t at, int count, f
   }
 }
 
-// Keys and values on their way into shared memory while the thread works on others: those of bf16, of one part. A
-// thread reads what it asked for itself, so that it waits for its own copies alone.
-#if defined(__HIP__)
-template <typename T, bool kWide, int kParts>
-constexpr bool kStaged = false;
-__device__ __forceinline__ void copy_16(void*, const void*, bool) {}
-__device__ __forceinline__ void copies_end() {}
-template <int kLeft>
-__device__ __forceinline__ void copies_wait() {}
-#else
-template <typename T, bool kWide, int kParts>
-constexpr bool kStaged = kWide && sizeof(T) == 2 && kParts == 1;
-#endif
-constexpr size_t kStage = size_t{2} * kKeys * kThreads * 16;  // bytes of a round's keys and values
-
-// A group's kKeys keys of a chunk from `first` + group · kKeys on.
-struct Round {
-  int chunk, first;
-};
-
 // kParts · 128 elements a head at most; kHeads heads a block. kWide: a page holds whole eights of keys.
 // Two blocks a multiprocessor: what one waits for the other fills.
 template <typename T, bool kWide, int kParts, int kHeads>
@@ -120,8 +68,6 @@ __global__ void __launch_bounds__(kThreads, kParts == 1 && kHeads <= 2 ? 2 : 1) 
   __shared__ float tops[kHeads][kGroups], sums[kHeads][kGroups], keeps[kHeads][kGroups],
       outs[kHeads][kGroups][kParts * 128];
   __shared__ int before;
-  extern __shared__ uint4 stage[];  // [keys, values][kKeys][kThreads], where kStaged
-  constexpr bool kInStage = kStaged<T, kWide, kParts>;
   allow_next_grid();
   const int group = threadIdx.x / kGroup, lane = threadIdx.x % kGroup, tid = static_cast<int>(threadIdx.x);
   // Blocks that read the same keys stand side by side.
@@ -160,83 +106,43 @@ __global__ void __launch_bounds__(kThreads, kParts == 1 && kHeads <= 2 ? 2 : 1) 
 #pragma unroll
     for (int p = 0; p < kParts; ++p)
       read8<T, kWide>(a.q, t * a.ldq + static_cast<int64_t>(h0 + h) * a.d + p * 128 + lane * 8, there(p), q[h][p]);
-  Running running[kHeads];  // of element `tid`
+  Running<> running[kHeads];  // of element `tid`
   const bool shared = share > 1 && last_chunk > first_chunk;
-  constexpr int64_t kScalars = 2;  // floats of a part before its elements
   auto part = [&](int h, int chunk) {
     return a.parts + ((t * a.heads + h0 + h) * a.chunks + chunk) * (kScalars + a.d);
   };
-  // All groups of a block go round equally often: the sums over lanes need every thread of a warp.
-  auto start_of = [&](int chunk) { return max(chunk * kChunk, begin / kRound * kRound); };
-  auto after = [&](Round r) {
-    r.first += kRound;
-    if (r.first >= (r.chunk + 1) * kChunk || r.first > last) r.chunk += share, r.first = start_of(r.chunk);
-    return r;
-  };
-  // Where the first of the group's keys of a round begins; 0 where it has none.
-  auto base_of = [&](Round r) {
-    const int s0 = r.first + group * kKeys;
-    return kWide && r.chunk <= last_chunk && s0 <= last && s0 + kKeys > begin ? key_at(s0) : int64_t{0};
-  };
-  auto fetch = [&](int which, const void* from, Round r, int64_t base) {
-    const int s0 = r.first + group * kKeys;
-    const T* x = static_cast<const T*>(from) + base + lane * 8;
-    const bool any = r.chunk <= last_chunk && there(0) > 0;
-#pragma unroll
-    for (int i = 0; i < kKeys; ++i) {
-      const bool here = any && s0 + i >= begin && s0 + i <= last;
-      copy_16(stage + (which * kKeys + i) * kThreads + tid, here ? x + static_cast<int64_t>(i) * a.d : from, here);
-    }
-    copies_end();
-  };
-  Round round{mine, start_of(mine)};
-  int64_t base = base_of(round);
-  if constexpr (kInStage) fetch(0, a.k, round, base), fetch(1, a.v, round, base);
   int computed = 0;
   for (int chunk = mine; chunk <= last_chunk; chunk += share, ++computed) {
     float out[kHeads][kParts][8] = {}, top[kHeads], sum[kHeads] = {};
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) top[h] = -INFINITY;
-    while (round.chunk == chunk) {
-      const int s0 = round.first + group * kKeys;
-      const Round following = after(round);
-      const int64_t following_base = base_of(following);
+    // All groups of a block go round equally often: the sums over lanes need every thread of a warp.
+    for (int first = max(chunk * kChunk, begin / kRound * kRound); first < (chunk + 1) * kChunk && first <= last;
+         first += kRound) {
+      const int s0 = first + group * kKeys;
+      const int64_t base = kWide && s0 <= last && s0 + kKeys > begin ? key_at(s0) : int64_t{0};
       float score[kHeads][kKeys];
 #pragma unroll
       for (int h = 0; h < kHeads; ++h)
 #pragma unroll
         for (int i = 0; i < kKeys; ++i) score[h][i] = 0;
-      [[maybe_unused]] int64_t at[kInStage ? 1 : kKeys];
-      if constexpr (kInStage) {
-        copies_wait<1>();
+      int64_t at[kKeys];
+#pragma unroll
+      for (int i = 0; i < kKeys; ++i) {
+        const int s = s0 + i;
+        at[i] = s < begin || s > last ? -1 : (kWide ? base + static_cast<int64_t>(i) * a.d : key_at(s)) + lane * 8;
+      }
+#pragma unroll
+      for (int p = 0; p < kParts; ++p)
 #pragma unroll
         for (int i = 0; i < kKeys; ++i) {
           float k[8];
-          Raw<T, 8>{stage[i * kThreads + tid]}.unpack(k);
+          read8<T, kWide>(a.k, at[i] + p * 128, at[i] < 0 ? 0 : there(p), k);
 #pragma unroll
           for (int h = 0; h < kHeads; ++h)
 #pragma unroll
-            for (int j = 0; j < 8; ++j) score[h][i] = fmaf(q[h][0][j], k[j], score[h][i]);
+            for (int j = 0; j < 8; ++j) score[h][i] = fmaf(q[h][p][j], k[j], score[h][i]);
         }
-        fetch(0, a.k, following, following_base);
-      } else {
-#pragma unroll
-        for (int i = 0; i < kKeys; ++i) {
-          const int s = s0 + i;
-          at[i] = s < begin || s > last ? -1 : (kWide ? base + static_cast<int64_t>(i) * a.d : key_at(s)) + lane * 8;
-        }
-#pragma unroll
-        for (int p = 0; p < kParts; ++p)
-#pragma unroll
-          for (int i = 0; i < kKeys; ++i) {
-            float k[8];
-            read8<T, kWide>(a.k, at[i] + p * 128, at[i] < 0 ? 0 : there(p), k);
-#pragma unroll
-            for (int h = 0; h < kHeads; ++h)
-#pragma unroll
-              for (int j = 0; j < 8; ++j) score[h][i] = fmaf(q[h][p][j], k[j], score[h][i]);
-          }
-      }
       // A lane ends with one score: the sums go the same way as if every lane had made all of them, with a quarter of
       // the exchanges, and each exponential is taken once.
       float mine = sum_across<kHeads * kKeys>(&score[0][0], lane);
@@ -266,23 +172,17 @@ __global__ void __launch_bounds__(kThreads, kParts == 1 && kHeads <= 2 ? 2 : 1) 
 #pragma unroll
           for (int j = 0; j < 8; ++j) out[h][p][j] = times(out[h][p][j], keep);
       }
-      if constexpr (kInStage) copies_wait<1>();
 #pragma unroll
       for (int p = 0; p < kParts; ++p)
 #pragma unroll
         for (int i = 0; i < kKeys; ++i) {
           float v[8];
-          if constexpr (kInStage)
-            Raw<T, 8>{stage[(kKeys + i) * kThreads + tid]}.unpack(v);
-          else
-            read8<T, kWide>(a.v, at[i] + p * 128, at[i] < 0 ? 0 : there(p), v);
+          read8<T, kWide>(a.v, at[i] + p * 128, at[i] < 0 ? 0 : there(p), v);
 #pragma unroll
           for (int h = 0; h < kHeads; ++h)
 #pragma unroll
             for (int j = 0; j < 8; ++j) out[h][p][j] = fmaf(score[h][i], v[j], out[h][p][j]);
         }
-      if constexpr (kInStage) fetch(1, a.v, following, following_base);
-      round = following, base = following_base;
     }
     if (computed > 0) __syncthreads();
 #pragma unroll
@@ -315,7 +215,7 @@ __global__ void __launch_bounds__(kThreads, kParts == 1 && kHeads <= 2 ? 2 : 1) 
         if (tid < a.d) value = fmaf(outs[h][g][tid], keeps[h][g], value);
       }
       if (!shared) {
-        running[h].add(m, all, value);
+        running[h].add(m, all, {value});
         continue;
       }
       float* to = part(h, chunk);
@@ -339,15 +239,15 @@ __global__ void __launch_bounds__(kThreads, kParts == 1 && kHeads <= 2 ? 2 : 1) 
       for (int chunk = first_chunk; chunk <= last_chunk; ++chunk) {
         const float* from = part(h, chunk);
         running[h].add(read_shared_level(from), read_shared_level(from + 1),
-                       tid < a.d ? read_shared_level(from + kScalars + tid) : 0.0f);
+                       {tid < a.d ? read_shared_level(from + kScalars + tid) : 0.0f});
       }
   }
   if (tid >= a.d) return;
 #pragma unroll
   for (int h = 0; h < kHeads; ++h) {
-    if (a.sinks != nullptr) running[h].add(a.sinks[h0 + h], 1.0f, 0.0f);
+    if (a.sinks != nullptr) running[h].add(a.sinks[h0 + h], 1.0f, {0.0f});
     static_cast<T*>(a.out)[t * a.ldo + static_cast<int64_t>(h0 + h) * a.d + tid] =
-        from_float<T>(running[h].out / running[h].sum);
+        from_float<T>(running[h].out[0] / running[h].sum);
   }
 }
 
@@ -371,19 +271,15 @@ __global__ void __launch_bounds__(128)
 template <typename T>
 void launch(Stream s, dim3 grid, int heads_a_block, bool is_wide, const CachedArgs& a) {
   grid.x = static_cast<unsigned>(a.heads / heads_a_block);
-  const auto go = [&](auto kernel, bool staged) {
-    if (staged) allow_shared(kernel, kStage);
-    launch_dependent(kernel, grid, dim3(kThreads), staged ? kStage : 0, s, a);
-  };
-  constexpr bool kInStage = kStaged<T, true, 1>;
+  const auto go = [&](auto kernel) { launch_dependent(kernel, grid, dim3(kThreads), 0, s, a); };
   if (a.d > 128)
-    is_wide ? go(cached_kernel<T, true, 2, 1>, false) : go(cached_kernel<T, false, 2, 1>, false);
+    is_wide ? go(cached_kernel<T, true, 2, 1>) : go(cached_kernel<T, false, 2, 1>);
   else if (!is_wide)
-    go(cached_kernel<T, false, 1, 1>, false);
+    go(cached_kernel<T, false, 1, 1>);
   else if (heads_a_block == 2)
-    go(cached_kernel<T, true, 1, 2>, kInStage);
+    go(cached_kernel<T, true, 1, 2>);
   else
-    go(cached_kernel<T, true, 1, 1>, kInStage);
+    go(cached_kernel<T, true, 1, 1>);
 }
 
 int64_t chunks_of(const CachedAttention& c) { return ceil_div(c.max_pages * c.page, kChunk); }
@@ -411,29 +307,7 @@ CachedScratch cached_attention_scratch(const CachedAttention& c) {
 void cached_attention(Stream s, const CachedAttention& c, void* parts, void* done, const float* sinks) {
   if (c.q.rows == 0) return;
   require(c.head_dim <= kMostDim, "head_dim is at most 256");
-  const CachedArgs a{c.q.p,
-                     c.k_cache,
-                     c.v_cache,
-                     c.out.p,
-                     c.q.ld,
-                     c.out.ld,
-                     c.requests,
-                     c.max_pages,
-                     c.page,
-                     c.window,
-                     c.cu_q,
-                     c.context,
-                     c.tables,
-                     static_cast<int>(c.heads),
-                     static_cast<int>(c.kv_heads),
-                     static_cast<int>(c.head_dim),
-                     c.scale,
-                     static_cast<float*>(parts),
-                     static_cast<int32_t*>(done),
-                     static_cast<int>(chunks_of(c)),
-                     sinks};
-  constexpr int64_t kMostRows = 65535;  // of a grid, upwards
-  require(c.q.rows <= kMostRows, "more than 65,535 new tokens in a pass");
+  const CachedArgs a = cached_args(c, parts, done, sinks, chunks_of(c));
   const dim3 grid(1, static_cast<unsigned>(c.q.rows), static_cast<unsigned>(shares(c)));
   const bool is_wide = c.head_dim % 8 == 0 && c.page % kKeys == 0 && wide(c.q) && wide(c.k_cache) && wide(c.v_cache);
   const int heads = heads_a_block(c, is_wide);

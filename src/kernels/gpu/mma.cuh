@@ -26,6 +26,12 @@ __device__ __forceinline__ void store_matrices(uint32_t at, uint32_t r0, uint32_
                "r"(r3)
                : "memory");
 }
+// An 8 × 8 matrix of 16-bit elements as load_matrices gives it, rows and columns exchanged.
+__device__ __forceinline__ uint32_t turned(uint32_t r) {
+  uint32_t t;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(t) : "r"(r));
+  return t;
+}
 // c += a·b of 16 × 16 and 16 × 8 bf16.
 __device__ __forceinline__ void multiply_add(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
                                              uint32_t b0, uint32_t b1) {
