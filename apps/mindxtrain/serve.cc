@@ -111,96 +111,114 @@ std::unique_ptr<Till> open_till(const config::Recipe& r, const Options& o) {
   return till;
 }
 
-void run(Options o) {
-  if (o.follow_stdin) stop_when_stdin_ends();
-  std::unique_ptr<Till> till;
-  set_threads(o.threads);
-  std::string context_key = o.context > 0 ? "--max-model-len" : "";  // where it was asked for
-  if (!o.config.empty()) {
-    const config::Recipe r = config::load_recipe(o.config);
-    const config::Serve s = r.serve.value_or(config::Serve{});
-    if (o.model.empty()) o.model = r.model.name;
-    if (o.port == 0) o.port = static_cast<int>(s.port);
-    if (s.backend != config::ServeBackend::kNative && o.upstream.empty()) {
-      if (!s.upstream)
-        fail_missing("serve.backend: {} runs apart: start it and give its address as serve.upstream or --upstream",
-                     s.backend == config::ServeBackend::kSglang ? "sglang" : "vllm-rocm");
-      o.upstream = *s.upstream;
-    }
-    till = open_till(r, o);
-    if (o.context == 0 && r.is_given("serve.max_model_len")) context_key = "serve.max_model_len";
-    if (o.context == 0) o.context = s.max_model_len;
-    if (o.host.empty()) o.host = s.host;
-    if (o.reasoning.empty())
-      o.reasoning = s.reasoning_parser == config::ReasoningParser::kNone         ? "none"
-                    : s.reasoning_parser == config::ReasoningParser::kDeepseekR1 ? "deepseek_r1"
-                                                                                 : "qwen3";
-    if (o.tools.empty())
-      o.tools = s.tool_call_parser == config::ToolCallParser::kNone         ? "none"
-                : s.tool_call_parser == config::ToolCallParser::kQwen3Coder ? "qwen3_coder"
-                                                                            : "hermes";
-    if (s.tensor_parallel > 1)
-      fail_missing("serve.tensor_parallel: {}: this build serves on one device", s.tensor_parallel);
+// What the recipe says where the command line does not; `context_key`: who asked for a length of context. Returns the
+// till of the recipe's answers, or null.
+std::unique_ptr<Till> read_recipe(Options& o, std::string& context_key) {
+  const config::Recipe r = config::load_recipe(o.config);
+  const config::Serve s = r.serve.value_or(config::Serve{});
+  if (o.model.empty()) o.model = r.model.name;
+  if (o.port == 0) o.port = static_cast<int>(s.port);
+  if (s.backend != config::ServeBackend::kNative && o.upstream.empty()) {
+    if (!s.upstream)
+      fail_missing("serve.backend: {} runs apart: start it and give its address as serve.upstream or --upstream",
+                   s.backend == config::ServeBackend::kSglang ? "sglang" : "vllm-rocm");
+    o.upstream = *s.upstream;
   }
-  if (o.host.empty()) o.host = "127.0.0.1";
-  if (o.port == 0) o.port = 8000;
-  serve::OperatorSettings settings = settings_of(o);
-  if (till) settings.meter = &till->meter();
-  std::vector<std::string> folders = o.roots;
-  for (const std::string& f : {o.jobs, o.model})
-    if (!f.empty()) folders.push_back(f);
-  const Roots roots(folders);
-  std::unique_ptr<Jobs> jobs;
-  if (!o.jobs.empty()) {
-    if (settings.keys.empty() && !settings.local)
-      fail_input("--jobs needs a key: --api-keys FILE or MINDXTRAIN_API_KEY");
-    jobs = std::make_unique<Jobs>(o.jobs, o.running_jobs, roots);
-  }
-  auto coach_for = [&](std::vector<std::string> models) {
-    return o.no_coach ? nullptr : std::make_unique<CoachDesk>(roots, jobs.get(), std::move(models));
-  };
-  serve::HttpSettings http;
-  http.host = o.host;
-  http.port = static_cast<uint16_t>(o.port);
-  http.cors = origins(o.cors);
-  if (!o.upstream.empty()) {
-    while (o.upstream.ends_with('/')) o.upstream.pop_back();
-    if (o.upstream.ends_with("/v1")) o.upstream.resize(o.upstream.size() - 3);
-    net::public_url(o.upstream, "--upstream");
-    settings.upstream = o.upstream;
-    settings.upstream_key = environment("MINDXTRAIN_UPSTREAM_KEY");
-    http.handler_threads = 128;  // one waits for each request
-    const auto coach = coach_for({});
-    serve::Operator op({}, settings, jobs.get(), coach.get());
-    return listen(o, op, http, o.upstream);
-  }
-  if (o.model.empty()) {
-    if (!jobs)
-      fail_input("--model, --config or --upstream is wanted; --jobs FOLDER alone serves Coach and training jobs");
-    const auto coach = coach_for({});
-    serve::Operator op({}, settings, jobs.get(), coach.get());
-    return listen(o, op, http, "training jobs");
-  }
+  auto till = open_till(r, o);
+  if (o.context == 0 && r.is_given("serve.max_model_len")) context_key = "serve.max_model_len";
+  if (o.context == 0) o.context = s.max_model_len;
+  if (o.host.empty()) o.host = s.host;
+  if (o.reasoning.empty())
+    o.reasoning = s.reasoning_parser == config::ReasoningParser::kNone         ? "none"
+                  : s.reasoning_parser == config::ReasoningParser::kDeepseekR1 ? "deepseek_r1"
+                                                                               : "qwen3";
+  if (o.tools.empty())
+    o.tools = s.tool_call_parser == config::ToolCallParser::kNone         ? "none"
+              : s.tool_call_parser == config::ToolCallParser::kQwen3Coder ? "qwen3_coder"
+                                                                          : "hermes";
+  if (s.tensor_parallel > 1)
+    fail_missing("serve.tensor_parallel: {}: this build serves on one device", s.tensor_parallel);
+  return till;
+}
 
-  const std::string path = resolve_model(o.model, std::nullopt);
-  // One template serves all requests: the adapter's, where there is one adapter.
-  const std::string only = o.adapters.size() == 1 ? o.adapters[0].substr(o.adapters[0].find('=') + 1) : std::string();
-  TokenizerBundle text = load_text_side(path, only);
-  if (o.adapters.size() > 1)
-    for (const std::string& a : o.adapters)
-      if (const std::string folder = a.substr(a.find('=') + 1); fs::exists(folder + "/chat_template.jinja"))
-        log::warn(
-            "{}: was trained with a chat template of its own, and several adapters share the model's: serve it "
-            "alone, or name the template by --chat-template",
-            folder);
-  if (!text.tok) fail_input("{}: has no tokenizer", o.model);
-  if (!o.chat_template.empty()) text = with_template(text, o.chat_template);
-  std::vector<std::pair<std::string, std::string>> adapters;  // name, folder
+// As the operator writes it behind its own /v1.
+std::string upstream_of(std::string address) {
+  while (address.ends_with('/')) address.pop_back();
+  if (address.ends_with("/v1")) address.resize(address.size() - 3);
+  net::public_url(address, "--upstream");
+  return address;
+}
+
+using Adapters = std::vector<std::pair<std::string, std::string>>;  // name, folder
+
+Adapters adapters_of(const Options& o) {
+  Adapters adapters;
   for (const std::string& a : o.adapters) {
     const size_t eq = a.find('=');
     if (eq == std::string::npos || eq == 0) fail_input("--adapter {}: NAME=FOLDER is wanted", a);
     adapters.emplace_back(a.substr(0, eq), a.substr(eq + 1));
   }
+  return adapters;
+}
+
+// One template serves all requests: the adapter's, where there is one adapter.
+TokenizerBundle text_side(const Options& o, const std::string& path, const Adapters& adapters) {
+  TokenizerBundle text = load_text_side(path, adapters.size() == 1 ? adapters[0].second : std::string());
+  if (adapters.size() > 1)
+    for (const auto& [name, folder] : adapters)
+      if (fs::exists(folder + "/chat_template.jinja"))
+        log::warn(
+            "{}: was trained with a chat template of its own, and several adapters share the model's: serve it "
+            "alone, or name the template by --chat-template",
+            folder);
+  if (!text.tok) fail_input("{}: has no tokenizer", o.model);
+  return o.chat_template.empty() ? text : with_template(text, o.chat_template);
+}
+
+infer::SchedulerSettings scheduling_of(const Options& o, const infer::Model& model) {
+  infer::SchedulerSettings s;
+  s.batch = o.batch;
+  s.prompt_piece = o.prompt_piece;
+  // Room for the whole context of every request at once, or what the memory limit leaves.
+  const int64_t full = (model.positions() + infer::PagedCache::kPage - 1) / infer::PagedCache::kPage;
+  const double page = static_cast<double>(infer::PagedCache::bytes(model.config(), model.type(), 1));
+  s.cache_pages = std::max(
+      full, std::min(full * o.batch, static_cast<int64_t>((o.cache_gib > 0 ? o.cache_gib : 2.0) * (1 << 30) / page)));
+  return s;
+}
+
+void add_text_side(serve::ServedModel& served, const TokenizerBundle& text, const formats::ModelConfig& config) {
+  served.tok = text.tok;
+  served.chat = text.chat;
+  served.chat_source = text.chat_source;
+  served.stop = infer::end_of_turn(*text.tok, text.chat.get(), config);
+  if (!text.pictures) return;
+  served.picture_mark = data::kPictureMark;
+  served.show = [tok = text.tok, rules = *text.pictures](std::string said, std::vector<tokenizer::Span> plain,
+                                                         const std::vector<std::string>& uris) {
+    std::vector<data::SeenPicture> seen;
+    for (const std::string& uri : uris) seen.push_back(data::see_picture(rules, uri, "", "image_url"));
+    auto p = show_prompt(*tok, rules, std::move(said), std::move(plain), seen, "messages");
+    return serve::ShownPrompt{std::move(p.ids), std::move(p.shown)};
+  };
+}
+
+// What stands around whatever is served.
+struct Around {
+  Around(const Options& o, const std::vector<std::string>& folders) : settings(settings_of(o)), roots(folders) {}
+  serve::OperatorSettings settings;
+  serve::HttpSettings http;
+  Roots roots;
+  std::unique_ptr<Jobs> jobs;
+  std::unique_ptr<CoachDesk> coach(const Options& o, std::vector<std::string> models) const {
+    return o.no_coach ? nullptr : std::make_unique<CoachDesk>(roots, jobs.get(), std::move(models));
+  }
+};
+
+void serve_model(const Options& o, const std::string& context_key, Around& around) {
+  const std::string path = resolve_model(o.model, std::nullopt);
+  const Adapters adapters = adapters_of(o);
+  const TokenizerBundle text = text_side(o, path, adapters);
   // What changes more than the layers' products cannot stand beside the base: it becomes part of it, and is alone.
   const bool alone = adapters.size() == 1 && !formats::Adapter::open(adapters[0].second).beyond_layers().empty();
   infer::Model model(path, alone ? adapters[0].second : "", compute_type(o.dtype, path, o.device), o.context,
@@ -217,42 +235,54 @@ void run(Options o) {
     served.names.emplace_back(o.name.empty() ? called(o.model, path) : o.name, -1);
     for (const auto& [name, folder] : adapters) served.names.emplace_back(name, model.add_adapter(folder));
   }
-  infer::SchedulerSettings scheduling;
-  scheduling.batch = o.batch;
-  scheduling.prompt_piece = o.prompt_piece;
-  // Room for the whole context of every request at once, or what the memory limit leaves.
-  const int64_t full = (model.positions() + infer::PagedCache::kPage - 1) / infer::PagedCache::kPage;
-  const double page = static_cast<double>(infer::PagedCache::bytes(model.config(), model.type(), 1));
-  scheduling.cache_pages = std::max(
-      full, std::min(full * o.batch, static_cast<int64_t>((o.cache_gib > 0 ? o.cache_gib : 2.0) * (1 << 30) / page)));
-  infer::Scheduler scheduler(model, scheduling);
+  infer::Scheduler scheduler(model, scheduling_of(o, model));
   served.model = &model;
   served.scheduler = &scheduler;
-  served.tok = text.tok;
-  served.chat = text.chat;
-  served.chat_source = text.chat_source;
-  served.stop = infer::end_of_turn(*text.tok, text.chat.get(), model.config());
-  if (text.pictures) {
-    served.picture_mark = data::kPictureMark;
-    served.show = [tok = text.tok, rules = *text.pictures](std::string said, std::vector<tokenizer::Span> plain,
-                                                           const std::vector<std::string>& uris) {
-      std::vector<data::SeenPicture> seen;
-      for (const std::string& uri : uris) seen.push_back(data::see_picture(rules, uri, "", "image_url"));
-      auto p = show_prompt(*tok, rules, std::move(said), std::move(plain), seen, "messages");
-      return serve::ShownPrompt{std::move(p.ids), std::move(p.shown)};
-    };
-  }
+  add_text_side(served, text, model.config());
 
   std::vector<std::string> names;
   for (const auto& [name, adapter] : served.names) names.push_back(name);
-  const auto coach = coach_for(names);
-  serve::Operator op(std::move(served), settings, jobs.get(), coach.get());
+  const auto coach = around.coach(o, names);
+  serve::Operator op(std::move(served), around.settings, around.jobs.get(), coach.get());
   scheduler.start();
-  listen(o, op, http,
+  listen(o, op, around.http,
          fmt::format("{} ({} tokens of context, cache for {} tokens)", names.front(), model.positions(),
                      scheduler.stats().cache_pages * infer::PagedCache::kPage));
   scheduler.stop();
-  if (till) till->meter().stop();
+  if (around.settings.meter != nullptr) around.settings.meter->stop();
+}
+
+void run(Options o) {
+  if (o.follow_stdin) stop_when_stdin_ends();
+  set_threads(o.threads);
+  std::string context_key = o.context > 0 ? "--max-model-len" : "";  // where it was asked for
+  const std::unique_ptr<Till> till = o.config.empty() ? nullptr : read_recipe(o, context_key);
+  if (o.host.empty()) o.host = "127.0.0.1";
+  if (o.port == 0) o.port = 8000;
+  std::vector<std::string> folders = o.roots;
+  for (const std::string& f : {o.jobs, o.model})
+    if (!f.empty()) folders.push_back(f);
+  Around around(o, folders);
+  if (till) around.settings.meter = &till->meter();
+  if (!o.jobs.empty()) {
+    if (around.settings.keys.empty() && !around.settings.local)
+      fail_input("--jobs needs a key: --api-keys FILE or MINDXTRAIN_API_KEY");
+    around.jobs = std::make_unique<Jobs>(o.jobs, o.running_jobs, around.roots);
+  }
+  around.http.host = o.host;
+  around.http.port = static_cast<uint16_t>(o.port);
+  around.http.cors = origins(o.cors);
+  if (o.upstream.empty() && !o.model.empty()) return serve_model(o, context_key, around);
+  if (!o.upstream.empty()) {
+    around.settings.upstream = upstream_of(o.upstream);
+    around.settings.upstream_key = environment("MINDXTRAIN_UPSTREAM_KEY");
+    around.http.handler_threads = 128;  // one waits for each request
+  } else if (!around.jobs) {
+    fail_input("--model, --config or --upstream is wanted; --jobs FOLDER alone serves Coach and training jobs");
+  }
+  const auto coach = around.coach(o, {});
+  serve::Operator op({}, around.settings, around.jobs.get(), coach.get());
+  listen(o, op, around.http, o.upstream.empty() ? "training jobs" : around.settings.upstream);
 }
 
 }  // namespace

@@ -44,6 +44,137 @@ std::vector<Group> make_groups(const std::vector<Continuation>& rows) {
   return groups;
 }
 
+void check(const std::vector<Continuation>& rows, int64_t positions, int64_t vocab) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Continuation& r = rows[i];
+    if (r.scored < 1 || r.scored >= static_cast<int64_t>(r.ids.size()))
+      fail_input("request {}: a continuation needs a token, and one before it", i + 1);
+    if (static_cast<int64_t>(r.ids.size()) - 1 > positions)
+      fail_input("request {}: {} tokens, the model's context is {}", i + 1, r.ids.size() - 1, positions);
+    for (int32_t id : r.ids)
+      if (id < 0 || id >= vocab)
+        fail_input("request {}: token id {} is outside the model's vocabulary of {}", i + 1, id, vocab);
+  }
+}
+
+// The groups on their way through the cache, in their order: a pass takes the next tokens of as many as it has room
+// for, and a group begins with the whole pages that it shares with the one before it.
+class Walk {
+ public:
+  // batch: groups a pass holds at most; tokens: in all. `shares`: the state of a prefix lies in its pages alone.
+  Walk(const std::vector<Group>& groups, PagedCache& cache, int64_t batch, int64_t tokens, int64_t max_pages,
+       bool shares)
+      : groups_(groups),
+        cache_(cache),
+        batch_(batch),
+        tokens_(tokens),
+        max_pages_(max_pages),
+        shares_(shares),
+        uses_(static_cast<size_t>(cache.pages()), 0) {}
+  ~Walk() {
+    ran();
+    release(table_);
+  }
+  Walk(const Walk&) = delete;
+  Walk& operator=(const Walk&) = delete;
+
+  bool ended() const { return at_group_ == groups_.size(); }
+  void fill();
+  // The pass has run: nobody needs the pages of groups that ended before it any more.
+  void ran() {
+    for (const auto& t : held_) release(t);
+    held_.clear();
+  }
+
+  // Of the pass that fill() made, as runtime::Batch and runtime::CacheView name them.
+  std::vector<int32_t> ids, previous, positions, cu_q, context, tables, slots, logit_rows, states;
+  struct Piece {
+    size_t group;
+    int64_t first, count;  // input positions whose logits are computed
+    size_t row;            // of the first in the pass's logits
+    bool last;
+  };
+  std::vector<Piece> pieces;
+
+ private:
+  void begin(const Group& group);
+  void add(const Group& group, int64_t count);
+  int32_t take() {
+    const int32_t p = cache_.take();
+    uses_[static_cast<size_t>(p)] = 1;
+    return p;
+  }
+  void release(const std::vector<int32_t>& table) {
+    for (int32_t p : table)
+      if (--uses_[static_cast<size_t>(p)] == 0) cache_.release(p);
+  }
+
+  const std::vector<Group>& groups_;
+  PagedCache& cache_;
+  const int64_t batch_, tokens_, max_pages_;
+  const bool shares_;
+  std::vector<int32_t> uses_;  // of each page, by tables
+  // `table_` holds the pages of group `at_group_`, whose tokens before `at_` are in the cache.
+  size_t at_group_ = 0;
+  int64_t at_ = 0;
+  bool begun_ = false;
+  std::vector<int32_t> table_;
+  std::vector<std::vector<int32_t>> held_;  // tables of groups that ended, until the pass has run
+};
+
+void Walk::begin(const Group& group) {
+  std::vector<int32_t> before = std::move(table_);
+  table_.clear();
+  if (at_group_ > 0 && shares_) {
+    const auto& p = groups_[at_group_ - 1].input;
+    const int64_t limit =
+        std::min(static_cast<int64_t>(group.input.size()) - group.scored, static_cast<int64_t>(p.size()));
+    int64_t common = 0;
+    while (common < limit && p[static_cast<size_t>(common)] == group.input[static_cast<size_t>(common)]) ++common;
+    table_.assign(before.begin(), before.begin() + common / PagedCache::kPage);
+  }
+  for (int32_t p : table_) ++uses_[static_cast<size_t>(p)];
+  held_.push_back(std::move(before));
+  at_ = static_cast<int64_t>(table_.size()) * PagedCache::kPage;
+  begun_ = true;
+}
+
+// The group's next `count` tokens.
+void Walk::add(const Group& group, int64_t count) {
+  const int64_t n = static_cast<int64_t>(group.input.size()), end = at_ + count;
+  while (static_cast<int64_t>(table_.size()) < pages_for(end)) table_.push_back(take());
+  Piece piece{at_group_, std::max(at_, n - group.scored), 0, logit_rows.size(), end == n};
+  for (int64_t k = at_; k < end; ++k) {
+    if (k >= piece.first) logit_rows.push_back(static_cast<int32_t>(ids.size()));
+    ids.push_back(group.input[static_cast<size_t>(k)]);
+    previous.push_back(group.input[static_cast<size_t>(std::max<int64_t>(k - 1, 0))]);
+    positions.push_back(static_cast<int32_t>(k));
+    slots.push_back(table_[static_cast<size_t>(k / PagedCache::kPage)] * static_cast<int32_t>(PagedCache::kPage) +
+                    static_cast<int32_t>(k % PagedCache::kPage));
+  }
+  piece.count = static_cast<int64_t>(logit_rows.size() - piece.row);
+  pieces.push_back(piece);
+  at_ = end;
+  cu_q.push_back(static_cast<int32_t>(ids.size()));
+  context.push_back(static_cast<int32_t>(at_));
+  states.push_back(static_cast<int32_t>(at_group_ % static_cast<size_t>(batch_ + 1)));  // a pass has batch_ in a row
+  tables.resize(tables.size() + static_cast<size_t>(max_pages_), 0);
+  std::copy(table_.begin(), table_.end(), tables.end() - max_pages_);
+}
+
+void Walk::fill() {
+  for (auto* list : {&ids, &previous, &positions, &context, &tables, &slots, &logit_rows, &states}) list->clear();
+  pieces.clear();
+  cu_q.assign(1, 0);
+  while (!ended() && static_cast<int64_t>(context.size()) < batch_ && static_cast<int64_t>(ids.size()) < tokens_) {
+    const Group& group = groups_[at_group_];
+    if (!begun_) begin(group);
+    const int64_t n = static_cast<int64_t>(group.input.size());
+    add(group, std::min(n - at_, tokens_ - static_cast<int64_t>(ids.size())));
+    if (at_ == n) ++at_group_, begun_ = false;
+  }
+}
+
 }  // namespace
 
 ContinuationScorer::ContinuationScorer(Model& model, int64_t batch, int64_t tokens_per_pass)
@@ -60,133 +191,52 @@ ContinuationScorer::ContinuationScorer(Model& model, int64_t batch, int64_t toke
 void ContinuationScorer::score(const std::vector<Continuation>& rows,
                                const std::function<void(size_t, const ContinuationScore&)>& done,
                                const std::function<bool()>& more) {
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const Continuation& r = rows[i];
-    if (r.scored < 1 || r.scored >= static_cast<int64_t>(r.ids.size()))
-      fail_input("request {}: a continuation needs a token, and one before it", i + 1);
-    if (static_cast<int64_t>(r.ids.size()) - 1 > model_.positions())
-      fail_input("request {}: {} tokens, the model's context is {}", i + 1, r.ids.size() - 1, model_.positions());
-    for (int32_t id : r.ids)
-      if (id < 0 || id >= model_.vocab())
-        fail_input("request {}: token id {} is outside the model's vocabulary of {}", i + 1, id, model_.vocab());
-  }
+  check(rows, model_.positions(), model_.vocab());
   const std::vector<Group> groups = make_groups(rows);
   std::vector<ContinuationScore> scores(rows.size());
   const int64_t max_pages = pages_for(model_.positions());
   const size_t vocab = static_cast<size_t>(model_.vocab());
-
-  std::vector<int32_t> uses(static_cast<size_t>(cache_->pages()), 0);
-  auto take = [&] {
-    const int32_t p = cache_->take();
-    uses[static_cast<size_t>(p)] = 1;
-    return p;
-  };
-  auto release = [&](const std::vector<int32_t>& table) {
-    for (int32_t p : table)
-      if (--uses[static_cast<size_t>(p)] == 0) cache_->release(p);
-  };
-
-  // `table` holds the pages of group `g`, whose tokens before `at` are in the cache.
-  size_t g = 0;
-  int64_t at = 0;
-  std::vector<int32_t> table, before;
-  std::vector<int32_t> ids, previous, positions, cu_q, context, tables, where, logit_rows, states;
   LogitRows logit_memory(model_.ops().device());
   std::vector<double> lse;
   std::vector<int32_t> best;
-  struct Piece {
-    size_t group;
-    int64_t first, count;  // input positions whose logits were computed
-    size_t row;            // of the first in `logits`
-    bool last;
-  };
-  std::vector<Piece> pieces;
-  std::vector<std::vector<int32_t>> held;
-  bool fresh = true;  // group g has not begun
-  while (g < groups.size()) {
-    if (more && !more()) break;
-    ids.clear(), previous.clear(), positions.clear(), where.clear(), context.clear(), tables.clear(),
-        logit_rows.clear(), pieces.clear(), states.clear();
-    cu_q.assign(1, 0);
-    while (g < groups.size() && static_cast<int64_t>(context.size()) < batch_ &&
-           static_cast<int64_t>(ids.size()) < tokens_) {
-      const Group& group = groups[g];
-      const int64_t n = static_cast<int64_t>(group.input.size());
-      if (fresh) {
-        before = std::move(table);
-        table.clear();
-        if (g > 0 && !states_.any()) {
-          const auto& p = groups[g - 1].input;
-          const int64_t limit = std::min(n - group.scored, static_cast<int64_t>(p.size()));
-          int64_t common = 0;
-          while (common < limit && p[static_cast<size_t>(common)] == group.input[static_cast<size_t>(common)]) ++common;
-          table.assign(before.begin(), before.begin() + common / PagedCache::kPage);
-        }
-        for (int32_t p : table) ++uses[static_cast<size_t>(p)];
-        held.push_back(std::move(before));  // until this pass has run
-        at = static_cast<int64_t>(table.size()) * PagedCache::kPage;
-        fresh = false;
-      }
-      const int64_t m = std::min(n - at, tokens_ - static_cast<int64_t>(ids.size()));
-      while (static_cast<int64_t>(table.size()) < pages_for(at + m)) table.push_back(take());
-      Piece piece{g, std::max(at, n - group.scored), 0, logit_rows.size(), at + m == n};
-      for (int64_t k = at; k < at + m; ++k) {
-        if (k >= piece.first) logit_rows.push_back(static_cast<int32_t>(ids.size()));
-        ids.push_back(group.input[static_cast<size_t>(k)]);
-        previous.push_back(group.input[static_cast<size_t>(std::max<int64_t>(k - 1, 0))]);
-        positions.push_back(static_cast<int32_t>(k));
-        where.push_back(table[static_cast<size_t>(k / PagedCache::kPage)] * static_cast<int32_t>(PagedCache::kPage) +
-                        static_cast<int32_t>(k % PagedCache::kPage));
-      }
-      piece.count = static_cast<int64_t>(logit_rows.size() - piece.row);
-      pieces.push_back(piece);
-      at += m;
-      cu_q.push_back(static_cast<int32_t>(ids.size()));
-      context.push_back(static_cast<int32_t>(at));
-      states.push_back(
-          static_cast<int32_t>(g % static_cast<size_t>(batch_ + 1)));  // one pass has batch_ groups in a row
-      tables.resize(tables.size() + static_cast<size_t>(max_pages), 0);
-      std::copy(table.begin(), table.end(), tables.end() - max_pages);
-      if (at == n) {
-        ++g;
-        fresh = true;
-      }
-    }
-    const std::span<float> logits = logit_memory.take(logit_rows.size() * vocab);
+  Walk walk(groups, *cache_, batch_, tokens_, max_pages, !states_.any());
+  while (!walk.ended() && (!more || more())) {
+    walk.fill();
+    const size_t count = walk.logit_rows.size();
+    const std::span<float> logits = logit_memory.take(count * vocab);
     runtime::CacheView view;
     view.k = cache_->k();
     view.v = cache_->v();
     view.page = PagedCache::kPage;
     view.max_pages = max_pages;
-    view.cu_q = cu_q.data();
-    view.context = context.data();
-    view.tables = tables.data();
-    view.slots = where.data();
-    view.requests = static_cast<int64_t>(context.size());
-    states_.show(view, states);
+    view.cu_q = walk.cu_q.data();
+    view.context = walk.context.data();
+    view.tables = walk.tables.data();
+    view.slots = walk.slots.data();
+    view.requests = static_cast<int64_t>(walk.context.size());
+    states_.show(view, walk.states);
     runtime::Batch b;
-    b.tokens = static_cast<int64_t>(ids.size());
-    b.ids = ids.data();
-    b.positions = positions.data();
-    b.previous = previous.data();
-    b.logit_rows = logit_rows.data();
-    b.logit_count = static_cast<int64_t>(logit_rows.size());
+    b.tokens = static_cast<int64_t>(walk.ids.size());
+    b.ids = walk.ids.data();
+    b.positions = walk.positions.data();
+    b.previous = walk.previous.data();
+    b.logit_rows = walk.logit_rows.data();
+    b.logit_count = static_cast<int64_t>(count);
     b.logits = logits.data();
     b.cache = &view;
     program_->run(b);
-    for (const auto& t : held) release(t);
-    held.clear();
+    walk.ran();
 
-    lse.resize(logit_rows.size());
-    best.resize(logit_rows.size());
-    parallel_for(0, static_cast<int64_t>(logit_rows.size()), 1, [&](int64_t first, int64_t last) {
+    lse.resize(count);
+    best.resize(count);
+    parallel_for(0, static_cast<int64_t>(count), 1, [&](int64_t first, int64_t last) {
       for (int64_t r = first; r < last; ++r) {
         const std::span<const float> row(logits.data() + static_cast<size_t>(r) * vocab, vocab);
         lse[static_cast<size_t>(r)] = log_sum_exp(row);
         best[static_cast<size_t>(r)] = most_likely(row);
       }
     });
-    for (const Piece& p : pieces)
+    for (const Walk::Piece& p : walk.pieces)
       for (size_t i : groups[p.group].rows) {
         const Continuation& r = rows[i];
         const int64_t scored_from =
@@ -200,7 +250,6 @@ void ContinuationScorer::score(const std::vector<Continuation>& rows,
         if (p.last) done(i, scores[i]);
       }
   }
-  release(table);
 }
 
 }  // namespace mxt::infer
