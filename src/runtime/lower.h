@@ -153,7 +153,13 @@ class Lowering {
     ValueId z = graph::kNone, b = graph::kNone, dz = graph::kNone;
     ValueId nll = graph::kNone, logp = graph::kNone, entropy = graph::kNone, dh = graph::kNone, seed = graph::kNone;
   };
+  struct Head;
   void lower_head(const HeadCall& call);
+  void* head_window(Head& s, const void* of, const void* apart, int64_t row_bytes, bool by_place);
+  kernels::Mat head_rows(Head& s, const kernels::Mat& of, int64_t apart_at);  // the chunk's
+  void head_operands(Head& s);
+  void head_products(Head& s);
+  void emit_head(Head& s);
   void lower(const graph::FusedLinearCrossEntropyOp&);
   void lower(const graph::TokenLogProbOp&);
   void lower(const graph::TokenLogProbGradOp&);

@@ -14,7 +14,191 @@ namespace {
 
 int64_t align(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; }
 
+// Where the head's buffer holds what, in bytes: a chunk's rows of the hidden states and of their gradient and its
+// logits; then lists of one number a row with a target: its loss and, where log-probabilities are wanted, its entropy
+// and its weight; the rounded softmax with its scales; an adapter's z and dz.
+struct HeadMemory {
+  int64_t rows, logits, losses, entropy, weights, softmax, scales, z, dz, end;
+};
+
+HeadMemory head_memory(int64_t chunk, int64_t tokens, const Mat& hidden, int64_t vocab, int64_t rank, bool apart,
+                       bool rounds) {
+  const auto element = static_cast<int64_t>(size_of(hidden.type));
+  HeadMemory m{};
+  m.rows = align(chunk * hidden.cols * element, 64);  // of each of the two
+  m.logits = 2 * m.rows;
+  m.losses = m.logits + align(chunk * vocab * element, 64);
+  m.entropy = m.losses + tokens * 4;
+  m.weights = m.entropy + tokens * 4;
+  const int64_t lists_end = m.losses + (apart ? 3 : 1) * tokens * 4;
+  m.softmax = align(lists_end, 1024);
+  m.scales = m.softmax + align(chunk * vocab, 64);
+  const int64_t end = rounds ? m.scales + chunk * 4 : lists_end, z_bytes = align(chunk * rank * element, 64);
+  m.z = align(end, 64);
+  m.dz = m.z + z_bytes;
+  m.end = rank > 0 ? m.dz + z_bytes : end;
+  return m;
+}
+
 }  // namespace
+
+// One lowering of the head: its operands, what moves with the chunk and its products.
+struct Lowering::Head {
+  const HeadCall& call;
+  ValueId weight;
+  Storage back;   // how the weight is held for dh
+  bool adapted;   // z stands beside the hidden states: logits += adapter·z Bᵀ, dz = adapter·dlogits B
+  Mat hidden, w;  // of the whole pass
+  Mat z, b, dh, dz_all;
+  HeadMemory memory;
+  BufferId buffer;
+  int64_t some, targets;  // rows of a chunk, and of all that have a target
+  Loop loop;
+  const int32_t *rows, *labels;
+  const float* weights;
+  float *losses, *entropy;
+  Mat h, logits, z_rows;  // of the chunk
+  kernels::RowwiseFp8Copy softmax;
+  Gemm forward, plus, dx, dz, dw;
+};
+
+// What stands at `of` moves with the chunk; rows that do not lie side by side go through `apart`.
+void* Lowering::head_window(Head& s, const void* of, const void* apart, int64_t row_bytes, bool by_place) {
+  const BufferId id = buffer(Source::kWindow, windows_++);
+  s.loop.windows.push_back({id, ref_of(of), ref_of(apart), row_bytes, by_place});
+  return place({id, 0});
+}
+
+Mat Lowering::head_rows(Head& s, const Mat& of, int64_t apart_at) {
+  const int64_t bytes = of.cols * static_cast<int64_t>(size_of(of.type));
+  return {head_window(s, of.p, place({s.buffer, apart_at}), bytes, false), s.some, of.cols, of.cols, of.type};
+}
+
+void Lowering::head_operands(Head& s) {
+  const HeadCall& a = s.call;
+  const auto numbers = [&](Source source) { return head_window(s, in(source), nullptr, 4, true); };
+  const auto list = [&](int64_t at) {
+    return static_cast<float*>(head_window(s, place({s.buffer, at}), nullptr, 4, true));
+  };
+  s.rows = static_cast<const int32_t*>(numbers(Source::kTargetRows));
+  s.labels = static_cast<const int32_t*>(numbers(Source::kTargetLabels));
+  s.weights = a.seed != kNone ? list(s.memory.weights) : static_cast<const float*>(numbers(Source::kTargetWeights));
+  s.losses = list(s.memory.losses);
+  s.entropy = a.entropy != kNone ? list(s.memory.entropy) : nullptr;
+  s.h = head_rows(s, s.hidden, 0);
+  s.logits = Mat{place({s.buffer, s.memory.logits}), s.some, s.w.rows, s.w.rows, s.hidden.type};
+  s.softmax = {nullptr,
+               {place({s.buffer, s.memory.softmax}), s.some, s.w.rows, s.w.rows, DType::kF8E4M3},
+               static_cast<float*>(place({s.buffer, s.memory.scales}))};
+}
+
+void Lowering::head_products(Head& s) {
+  const HeadCall& a = s.call;
+  s.forward.a = s.h;
+  s.forward.b = s.w;
+  s.forward.c = s.logits;
+  s.forward.trans_b = true;
+  s.forward.alpha = a.scale;
+  s.forward.b_packed = packed_weight(s.weight, false);
+  if (s.adapted) {
+    s.z_rows = head_rows(s, s.z, s.memory.z);
+    s.plus.a = s.z_rows;
+    s.plus.b = s.b;
+    s.plus.c = s.logits;
+    s.plus.trans_b = s.plus.accumulate = true;
+    s.plus.alpha = a.adapter;
+  }
+  if (s.adapted && a.gradient) {
+    s.dz_all = mat(a.dz);
+    MXT_ASSERT(s.dz_all.ld == s.z.cols);
+    s.dz.a = s.logits;
+    s.dz.b = s.b;
+    s.dz.c = head_rows(s, s.dz_all, s.memory.dz);
+    s.dz.alpha = a.adapter;
+  }
+  if (a.gradient) {
+    s.dh = mat(a.dh);
+    MXT_ASSERT(s.dh.ld == s.hidden.cols);
+    s.dx.a = s.back == Storage::kFp8 ? s.softmax.q : s.logits;
+    s.dx.b = s.w;
+    s.dx.c = head_rows(s, s.dh, s.memory.rows);
+    if (s.back == Storage::kPlain) s.dx.b_packed = packed_weight(s.weight, true);
+    const ParamId param = g_.value(s.weight).param;
+    if (s.back == Storage::kFakeQuant) s.dx.b.p = in(Source::kTransposed, param);
+    if (s.back == Storage::kFp8) {
+      s.dx.b = {in(Source::kTransposed, param), s.w.cols, s.w.rows, s.w.rows, DType::kF8E4M3};
+      s.dx.trans_b = true;
+      s.dx.a_scale = s.softmax.scale;
+      s.dx.b_scale = scale(s.weight);
+    }
+  }
+  if (op_->param != kNone) {
+    s.dw.a = s.logits;
+    s.dw.b = s.adapted ? s.z_rows : s.h;
+    s.dw.c = grad_mat(op_->param);
+    s.dw.trans_a = s.dw.accumulate = true;
+    if (s.adapted) s.dw.alpha = a.adapter;
+  }
+  const auto chosen = [&](Gemm& g) {
+    Gemm wide = widest(g);
+    wide.algo = g.algo = choose(wide);
+    scratch(ops_.gemm_scratch(wide));
+  };
+  chosen(s.forward);
+  if (a.gradient) chosen(s.dx);
+  if (s.adapted) chosen(s.plus);
+  if (s.adapted && a.gradient) chosen(s.dz);
+  if (op_->param != kNone) chosen(s.dw);
+}
+
+void Lowering::emit_head(Head& s) {
+  const HeadCall& a = s.call;
+  const auto* target_rows = in<int32_t>(Source::kTargetRows);
+  const auto column = [&](int64_t at) { return Mat{place({s.buffer, at}), s.targets, 1, 1, DType::kF32}; };
+  const auto clear = [&](const Mat& m) {
+    emit(kernels::ScatterRows{inside(m, 0, 0, 0, m.cols), target_rows, m}, 0, kSomeLeftOut);
+  };
+  if (a.gradient) clear(s.dh);
+  if (s.adapted && a.gradient) clear(s.dz_all);
+  if (a.seed != kNone) {  // dloss/dlogits = scale · (−dlogp) · (softmax − onehot)
+    emit(kernels::GatherRows{mat(a.seed), target_rows, column(s.memory.losses)});
+    emit(kernels::Copy{column(s.memory.losses), column(s.memory.weights), -a.scale});
+  }
+  s.loop.first = spec_.calls.size();
+  emit(kernels::GatherRows{s.hidden, s.rows, s.h}, 0, kApart);
+  if (s.adapted) emit(kernels::GatherRows{s.z, s.rows, s.z_rows}, 0, kApart);
+  emit(s.forward);
+  if (s.adapted) emit(s.plus);
+  kernels::CrossEntropy loss{s.logits, s.labels, s.weights, s.losses, a.gradient, a.softcap};
+  loss.softmax = s.back != Storage::kPlain;
+  if (s.back == Storage::kFp8) loss.held = s.softmax;
+  loss.entropy = s.entropy;
+  emit(loss);
+  if (s.back == Storage::kFakeQuant) emit(kernels::Quantize{s.logits, nullptr, s.logits, nullptr});
+  if (op_->param != kNone) emit(s.dw, first(*op_));
+  if (a.gradient) {
+    emit(s.dx);
+    if (s.back != Storage::kPlain) emit(kernels::LabelGrad{s.dx.c, s.w, s.labels, s.losses, s.weights});
+    emit(kernels::ScatterRows{s.dx.c, s.rows, s.dh, false}, 0, kApart);
+  }
+  if (s.adapted && a.gradient) {
+    emit(s.dz);
+    emit(kernels::ScatterRows{s.dz.c, s.rows, s.dz_all, false}, 0, kApart);
+  }
+  s.loop.last = spec_.calls.size();
+  spec_.loops.push_back(std::move(s.loop));
+  if (op_->first_grad && op_->param != kNone) {
+    const Mat g = grad_mat(op_->param);
+    emit(kernels::ScatterRows{inside(g, 0, 0, 0, g.cols), nullptr, g}, 0, kNoTarget | kFirstPass);
+  }
+  const auto scatter = [&](int64_t at, ValueId to) { emit(kernels::ScatterRows{column(at), target_rows, mat(to)}); };
+  if (a.entropy != kNone) scatter(s.memory.entropy, a.entropy);
+  if (a.nll != kNone) scatter(s.memory.losses, a.nll);
+  if (a.logp != kNone) {
+    emit(kernels::Copy{column(s.memory.losses), column(s.memory.losses), -1});
+    scatter(s.memory.losses, a.logp);
+  }
+}
 
 // The head works on the rows that have a target, `chunk` of them at a time: gather → logits → losses and their gradient
 // in place → dh of those rows → scatter; the weight's gradient adds up over the chunks in order. Rows that lie side by
@@ -22,159 +206,26 @@ int64_t align(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; }
 // is the softmax of all but the label as E4M3, W's columns are rounded likewise there. The rounding shows in that part
 // of the gradient alone and not in the loss.
 void Lowering::lower_head(const HeadCall& a) {
-  const ValueId weight = op_->in[1];
-  const ParamId param = g_.value(weight).param;
-  const Mat hidden = mat(op_->in[0]), w = mat(weight);
-  const int64_t tokens = spec_.settings.max_tokens, vocab = w.rows, width = hidden.cols,
-                chunk = std::min(a.chunk, tokens), element = static_cast<int64_t>(size_of(hidden.type));
-  MXT_ASSERT(hidden.ld == width);  // nothing lies beside the last hidden states, nor beside their gradient
-  const int64_t rows_bytes = align(chunk * width * element, 64), logits_bytes = align(chunk * vocab * element, 64);
-  const Storage back = a.gradient ? g_.param_of(weight).back : Storage::kPlain;
-  // Of each row with a target: its loss; where log-probabilities are wanted also its entropy and its weight.
-  const bool apart = a.nll == kNone;
-  const int64_t losses_at = 2 * rows_bytes + logits_bytes, entropy_at = losses_at + tokens * 4,
-                weights_at = entropy_at + tokens * 4, lists_end = losses_at + (apart ? 3 : 1) * tokens * 4,
-                softmax_at = align(lists_end, 1024), scale_at = softmax_at + align(chunk * vocab, 64);
-  // With an adapter its z stands beside the hidden states: logits += adapter·z Bᵀ, dz = adapter·dlogits B.
-  const bool adapted = a.z != kNone;
-  const Mat z = adapted ? mat(a.z) : Mat{}, b = adapted ? mat(a.b) : Mat{};
-  MXT_ASSERT(!adapted || (z.ld == z.cols && back == Storage::kPlain));
-  const int64_t rank = z.cols, z_bytes = align(chunk * rank * element, 64);
-  const bool rounds =
-      back == Storage::kFp8 || (apart && g_.param_of(weight).back == Storage::kFp8);  // one size for both
-  const int64_t end = rounds ? scale_at + chunk * 4 : lists_end, z_at = align(end, 64), dz_at = z_at + z_bytes;
-  spec_.bytes.logits = adapted ? dz_at + z_bytes : end;
-  const BufferId head = buffer(Source::kHead, -1, spec_.bytes.logits);
-  const auto head_at = [&](int64_t offset) { return place({head, offset}); };
-  most_[Dim::kChunk] = chunk;
-  const int64_t some = rows_of({Dim::kChunk, 1}), targets = rows_of({Dim::kTargets, 1});
-
-  // What moves with the chunk.
-  Loop loop;
-  loop.over = Dim::kTargets;
-  loop.chunk = chunk;
-  const auto window = [&](const void* of, const void* apart, int64_t row_bytes, bool by_place) {
-    const BufferId id = buffer(Source::kWindow, windows_++);
-    loop.windows.push_back({id, ref_of(of), ref_of(apart), row_bytes, by_place});
-    return place({id, 0});
-  };
-  const auto numbers = [&](Source s) { return window(in(s), nullptr, 4, true); };
-  const auto* rows = static_cast<const int32_t*>(numbers(Source::kTargetRows));
-  const auto* labels = static_cast<const int32_t*>(numbers(Source::kTargetLabels));
-  const auto list = [&](int64_t offset) { return static_cast<float*>(window(head_at(offset), nullptr, 4, true)); };
-  const auto column = [&](int64_t offset) { return Mat{head_at(offset), targets, 1, 1, DType::kF32}; };
-  const auto* weights = a.seed != kNone ? list(weights_at) : static_cast<const float*>(numbers(Source::kTargetWeights));
-  float* losses = list(losses_at);
-  float* entropy = a.entropy != kNone ? list(entropy_at) : nullptr;
-  const Mat h{window(hidden.p, head_at(0), width * element, false), some, width, width, hidden.type};
-  const Mat logits{head_at(2 * rows_bytes), some, vocab, vocab, hidden.type};
-
-  Gemm forward;
-  forward.a = h;
-  forward.b = w;
-  forward.c = logits;
-  forward.trans_b = true;
-  forward.alpha = a.scale;
-  forward.b_packed = packed_weight(weight, false);
-  Gemm dx, dw, plus, dz;
-  Mat z_rows, dz_all;
-  if (adapted) {
-    z_rows = Mat{window(z.p, head_at(z_at), rank * element, false), some, rank, rank, hidden.type};
-    plus.a = z_rows;
-    plus.b = b;
-    plus.c = logits;
-    plus.trans_b = plus.accumulate = true;
-    plus.alpha = a.adapter;
-  }
-  if (adapted && a.gradient) {
-    dz_all = mat(a.dz);
-    MXT_ASSERT(dz_all.ld == rank);
-    dz.a = logits;
-    dz.b = b;
-    dz.c = Mat{window(dz_all.p, head_at(dz_at), rank * element, false), some, rank, rank, hidden.type};
-    dz.alpha = a.adapter;
-  }
-  const kernels::RowwiseFp8Copy softmax{
-      nullptr, {head_at(softmax_at), some, vocab, vocab, DType::kF8E4M3}, static_cast<float*>(head_at(scale_at))};
-  Mat dh;
-  if (a.gradient) {
-    dh = mat(a.dh);
-    MXT_ASSERT(dh.ld == width);
-    dx.a = back == Storage::kFp8 ? softmax.q : logits;
-    dx.b = w;
-    dx.c = Mat{window(dh.p, head_at(rows_bytes), width * element, false), some, width, width, hidden.type};
-    if (back == Storage::kPlain) dx.b_packed = packed_weight(weight, true);
-    if (back == Storage::kFakeQuant) dx.b.p = in(Source::kTransposed, param);
-    if (back == Storage::kFp8) {
-      dx.b = {in(Source::kTransposed, param), w.cols, w.rows, w.rows, DType::kF8E4M3};
-      dx.trans_b = true;
-      dx.a_scale = softmax.scale;
-      dx.b_scale = scale(weight);
-    }
-  }
-  if (op_->param != kNone) {
-    dw.a = logits;
-    dw.b = adapted ? z_rows : h;
-    dw.c = grad_mat(op_->param);
-    dw.trans_a = dw.accumulate = true;
-    if (adapted) dw.alpha = a.adapter;
-  }
-  const auto chosen = [&](Gemm& g) {
-    Gemm wide = widest(g);
-    wide.algo = g.algo = choose(wide);
-    scratch(ops_.gemm_scratch(wide));
-  };
-  chosen(forward);
-  if (a.gradient) chosen(dx);
-  if (adapted) chosen(plus);
-  if (adapted && a.gradient) chosen(dz);
-  if (op_->param != kNone) chosen(dw);
-
-  const auto clear = [&](const Mat& m) {
-    emit(kernels::ScatterRows{inside(m, 0, 0, 0, m.cols), in<int32_t>(Source::kTargetRows), m}, 0, kSomeLeftOut);
-  };
-  if (a.gradient) clear(dh);
-  if (adapted && a.gradient) clear(dz_all);
-  if (a.seed != kNone) {  // dloss/dlogits = scale · (−dlogp) · (softmax − onehot)
-    emit(kernels::GatherRows{mat(a.seed), in<int32_t>(Source::kTargetRows), column(losses_at)});
-    emit(kernels::Copy{column(losses_at), column(weights_at), -a.scale});
-  }
-  loop.first = spec_.calls.size();
-  emit(kernels::GatherRows{hidden, rows, h}, 0, kApart);
-  if (adapted) emit(kernels::GatherRows{z, rows, z_rows}, 0, kApart);
-  emit(forward);
-  if (adapted) emit(plus);
-  kernels::CrossEntropy loss{logits, labels, weights, losses, a.gradient, a.softcap};
-  loss.softmax = back != Storage::kPlain;
-  if (back == Storage::kFp8) loss.held = softmax;
-  loss.entropy = entropy;
-  emit(loss);
-  if (back == Storage::kFakeQuant) emit(kernels::Quantize{logits, nullptr, logits, nullptr});
-  if (op_->param != kNone) emit(dw, first(*op_));
-  if (a.gradient) {
-    emit(dx);
-    if (back != Storage::kPlain) emit(kernels::LabelGrad{dx.c, w, labels, losses, weights});
-    emit(kernels::ScatterRows{dx.c, rows, dh, false}, 0, kApart);
-  }
-  if (adapted && a.gradient) {
-    emit(dz);
-    emit(kernels::ScatterRows{dz.c, rows, dz_all, false}, 0, kApart);
-  }
-  loop.last = spec_.calls.size();
-  spec_.loops.push_back(std::move(loop));
-  if (op_->first_grad && op_->param != kNone) {
-    const Mat g = grad_mat(op_->param);
-    emit(kernels::ScatterRows{inside(g, 0, 0, 0, g.cols), nullptr, g}, 0, kNoTarget | kFirstPass);
-  }
-  const auto scatter = [&](int64_t offset, ValueId to) {
-    emit(kernels::ScatterRows{column(offset), in<int32_t>(Source::kTargetRows), mat(to)});
-  };
-  if (a.entropy != kNone) scatter(entropy_at, a.entropy);
-  if (a.nll != kNone) scatter(losses_at, a.nll);
-  if (a.logp != kNone) {
-    emit(kernels::Copy{column(losses_at), column(losses_at), -1});
-    scatter(losses_at, a.logp);
-  }
+  Head s{.call = a, .weight = op_->in[1]};
+  const Storage held = g_.param_of(s.weight).back;
+  s.back = a.gradient ? held : Storage::kPlain;
+  s.adapted = a.z != kNone;
+  s.hidden = mat(op_->in[0]), s.w = mat(s.weight);
+  MXT_ASSERT(s.hidden.ld == s.hidden.cols);  // nothing lies beside the last hidden states, nor beside their gradient
+  if (s.adapted) s.z = mat(a.z), s.b = mat(a.b);
+  MXT_ASSERT(!s.adapted || (s.z.ld == s.z.cols && s.back == Storage::kPlain));
+  const bool apart = a.nll == kNone;                                                // log-probabilities are wanted
+  const bool rounds = s.back == Storage::kFp8 || (apart && held == Storage::kFp8);  // one size for both
+  s.loop.over = Dim::kTargets;
+  s.loop.chunk = std::min(a.chunk, spec_.settings.max_tokens);
+  s.memory = head_memory(s.loop.chunk, spec_.settings.max_tokens, s.hidden, s.w.rows, s.z.cols, apart, rounds);
+  spec_.bytes.logits = s.memory.end;
+  s.buffer = buffer(Source::kHead, -1, spec_.bytes.logits);
+  most_[Dim::kChunk] = s.loop.chunk;
+  s.some = rows_of({Dim::kChunk, 1}), s.targets = rows_of({Dim::kTargets, 1});
+  head_operands(s);
+  head_products(s);
+  emit_head(s);
 }
 
 void Lowering::lower(const FusedLinearCrossEntropyOp& a) {
