@@ -1,5 +1,7 @@
 #include "data/filter/filter.h"
 
+#include <nlohmann/json.hpp>
+
 #include "data/curate.h"
 #include "data/filter/redact.h"
 #include "data/settings.h"
@@ -148,6 +150,20 @@ std::string redacted(std::string text, Redacted* n = nullptr) {
   const Redacted count = redact_text(&text, kAll);
   if (n) *n = count;
   return text;
+}
+
+// Messages of a table stand as JSON text, in which an escape may touch an address.
+TEST(RedactRecord, JsonTextInACell) {
+  Record r;
+  r.kind = FileKind::kCsv;
+  r.path = std::make_shared<const std::string>("d.csv");
+  r.header = std::make_shared<const std::vector<std::string>>(std::vector<std::string>{"messages"});
+  r.cells = {R"([{"role":"user","content":"ask\njoe@x.org\nor a@b.org"}])"};
+  constexpr Redact kMail[] = {Redact::kEmail};
+  const Layout layout = find_layout(r, {});
+  const Redacted n = redact_record(&r, layout, kMail);
+  EXPECT_EQ(n[static_cast<size_t>(Redact::kEmail)], 2u);
+  EXPECT_EQ((*read_example(r, layout).messages)[0]["content"], "ask\n<EMAIL>\nor <EMAIL>");
 }
 
 TEST(RedactText, Mail) {

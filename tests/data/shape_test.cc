@@ -91,6 +91,129 @@ TEST(Shape, CallsThatAnswerAQuery) {
   EXPECT_HAS(refused("7"), "\"answers\" is a number");
 }
 
+// What other programs write into a column of texts.
+std::string quoted(const std::string& json) { return OrderedJson(json).dump(); }
+
+TEST(Shape, MessagesAsJsonTextAreMessages) {
+  const std::string turns =
+      R"([{"role": "user", "content": "q\n"}, {"role": "assistant", "content": "a", "name": null}])";
+  const std::string shares = R"([ {"from": "human", "value": "q\n"}, {"from": "gpt", "value": "a"}])";
+  const std::string want = R"([{"role":"user","content":"q\n"},{"role":"assistant","content":"a"}])";
+  EXPECT_EQ(messages(R"({"messages":)" + quoted(turns) + "}"), want);
+  EXPECT_EQ(messages(R"({"conversations":)" + quoted(shares) + "}"), want);
+  EXPECT_EQ(messages(R"({"messages":["{\"role\":\"user\",\"content\":\"q\\n\"}",)"
+                     R"({"role":"assistant","content":"a"}]})"),
+            want);
+  const std::string tools = R"([{"name":"f","parameters":"{\"type\":\"object\"}"}])";
+  const Example cells = read(csv({"id", "messages", "tools"}, {"1", turns, tools}));
+  EXPECT_EQ(cells.messages->dump(), want);
+  EXPECT_EQ(cells.tools->dump(), R"([{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}])");
+  EXPECT_EQ(read(csv({"chat"}, {shares}), {{"chat", "conversations"}}).messages->dump(), want);
+  EXPECT_EQ(messages(R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"",)"
+                     R"("tool_calls":"[{\"name\":\"f\",\"arguments\":{\"x\":1}}]"}]})"),
+            R"([{"role":"user","content":"q"},{"role":"assistant","content":"","tool_calls":[{"type":"function",)"
+            R"("function":{"name":"f","arguments":{"x":1}}}]}])");
+  EXPECT_EQ(
+      messages(R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a","tool_calls":""}]})"),
+      R"([{"role":"user","content":"q"},{"role":"assistant","content":"a"}])");
+}
+
+TEST(Shape, AnswersAsJsonTextAreMessagesWhereBothAre) {
+  const std::string prompt = R"([{"role":"user","content":"q"}])", a = R"([{"role":"assistant","content":"a"}])",
+                    b = R"([{"role":"assistant","content":"b"}])";
+  const Example pair = read(csv({"prompt", "chosen", "rejected"}, {prompt, a, b}));
+  EXPECT_EQ((*pair.messages)[1]["content"], "a");
+  EXPECT_EQ((*pair.rejected->messages)[1]["content"], "b");
+  EXPECT_EQ((*read(csv({"prompt", "completion"}, {prompt, a})).messages)[1]["content"], "a");
+  for (const auto& [label, mark] : std::map<std::string, int>{{"1", 1}, {"True", 1}, {"0", -1}, {"false", -1}}) {
+    const Example e = read(csv({"prompt", "completion", "label"}, {prompt, a, label}));
+    EXPECT_EQ(e.kind, Example::Kind::kChat);
+    EXPECT_EQ(e.mark, mark) << label;
+  }
+  EXPECT_EQ((*read(row(R"({"prompt":)" + quoted(prompt) + R"(,"answer":"7"})")).messages)[0]["content"], "q");
+  // A model may be asked to write such JSON.
+  EXPECT_EQ(read(csv({"prompt", "completion"}, {"Write a chat.", a})).completion, a);
+  EXPECT_EQ(read(csv({"prompt", "chosen", "rejected"}, {"Write a chat.", a, "no"})).completion, a);
+}
+
+TEST(Shape, BrokenJsonTextIsRefusedWithItsPlace) {
+  const auto said = [](const Record& r) { return error_of([&] { read(r); }); };
+  EXPECT_HAS(said(csv({"messages"}, {"[{'role': 'user', 'content': 'q'}]"})),
+             "d.jsonl:3: \"messages\":1:3: not valid JSON");
+  EXPECT_HAS(said(csv({"messages"}, {"[{'role': 'user', 'content': 'q'}]"})), "json.dumps, not str");
+  EXPECT_HAS(said(csv({"conversations"}, {R"([{"from":"human")"})), "d.jsonl:3: \"conversations\":1:");
+  EXPECT_HAS(said(csv({"messages"}, {"hello"})), "\"messages\" is a text, an array of");
+  EXPECT_HAS(said(csv({"messages"}, {""})), "\"messages\" is a text, an array of");
+  EXPECT_HAS(said(csv({"messages", "tools"}, {R"([{"role":"user","content":"q"}])", "[{"})), "d.jsonl:3: \"tools\":1:");
+  EXPECT_HAS(said(row(R"({"messages":["{\"role\":"]})")), "d.jsonl:3: \"messages\"[0]:1:");
+  const std::string python = "[{'role': 'assistant', 'content': 'a'}]";
+  EXPECT_HAS(said(csv({"prompt", "chosen", "rejected"}, {"q", python, python + " "})),
+             "\"chosen\":1:3: not valid JSON");
+  EXPECT_HAS(said(row(R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","tool_calls":"[{"}]})")),
+             "messages[1]: tool_calls:1:");
+}
+
+TEST(Shape, CleaningSeesTheWordsOfJsonText) {
+  RowText plain, text, cells;
+  const std::string turns = R"([{"role":"user","content":"a\nb"},{"role":"assistant","content":"c"}])";
+  const Record r = row(R"({"messages":)" + turns + "}");
+  read_row_text(r, find_layout(r, {}), &plain);
+  const Record closed = row(R"({"messages":)" + quoted(turns) + "}");
+  read_row_text(closed, find_layout(closed, {}), &text);
+  const Record c = csv({"messages"}, {turns});
+  read_row_text(c, find_layout(c, {}), &cells);
+  EXPECT_EQ(plain.text, "a\nb\nc");
+  for (const RowText* other : {&text, &cells}) {
+    EXPECT_EQ(other->text, plain.text);
+    EXPECT_EQ(other->parts, plain.parts);
+    EXPECT_EQ(other->context, plain.context);
+  }
+  const Record own = csv({"prompt", "completion"}, {"Write a chat.", turns});
+  read_row_text(own, find_layout(own, {}), &text);
+  EXPECT_EQ(text.text, "Write a chat.\n" + turns);
+}
+
+TEST(Shape, PreferencesAsOpenAiPublishesThem) {
+  const std::string rest = R"("preferred_output":[{"role":"assistant","content":"a"}],)"
+                           R"("non_preferred_output":[{"role":"assistant","content":"b"}])";
+  const std::string chat = R"("messages":[{"role":"system","content":"s"},{"role":"user","content":"q"}])";
+  const std::string tools = R"("tools":[{"type":"function","function":{"name":"f","parameters":{}}}])";
+  const Record r = row(R"({"input":{)" + chat + "," + tools + R"(,"parallel_tool_calls":true},)" + rest + "}");
+  EXPECT_EQ(find_layout(r, {}).text(),
+            "chosen/rejected (preferred_output as chosen, non_preferred_output as rejected, input as prompt, tools); "
+            "columns not used: parallel_tool_calls");
+  for (const Map& columns :
+       {Map{}, Map{{"input", "prompt"}, {"preferred_output", "chosen"}, {"non_preferred_output", "rejected"}}}) {
+    const Example e = read(r, columns);
+    EXPECT_EQ(e.trained_from, 2u);
+    EXPECT_EQ(e.messages->dump(),
+              R"([{"role":"system","content":"s"},{"role":"user","content":"q"},{"role":"assistant","content":"a"}])");
+    EXPECT_EQ((*e.rejected->messages)[2]["content"], "b");
+    EXPECT_EQ((*e.tools)[0]["function"]["name"], "f");
+    EXPECT_EQ((*e.rejected->tools)[0]["function"]["name"], "f");
+    EXPECT_EQ(notes(e), "");
+  }
+  RowText text;
+  read_row_text(r, find_layout(r, {}), &text);
+  EXPECT_HAS(text.text, "q");
+  EXPECT_EQ(text.text.find("parallel"), std::string::npos);
+
+  // Rows of one set differ in what stands beside the messages.
+  const Record bare = row(R"({"input":{)" + chat + R"(,"tools":[]},)" + rest + "}");
+  EXPECT_EQ(read(bare).tools, nullptr);
+  EXPECT_EQ(notes(read_example(r, find_layout(bare, {}))),
+            "the column \"parallel_tool_calls\", which the first row has not, is not used|");
+  const Record first = row(R"({"input":{)" + chat + "}," + rest + "}");
+  EXPECT_NE(read_example(r, find_layout(first, {})).tools, nullptr);
+
+  const auto said = [&](const std::string& input) {
+    return error_of([&] { read_example(row(R"({"input":)" + input + "," + rest + "}"), find_layout(r, {})); });
+  };
+  EXPECT_HAS(said("{}"), "\"input\" is an object, a text or a list of messages is needed");
+  EXPECT_HAS(said("7"), "\"input\" is a number, a text or a list of messages is needed");
+  EXPECT_HAS(said(R"({"messages":[{"role":"user"}]})"), "prompt[0] has no \"content\"");
+}
+
 TEST(Shape, AMapThatFitsIsProposed) {
   const auto said = [](const char* text) { return error_of([&] { find_layout(row(text), {}); }); };
   EXPECT_HAS(said(R"({"instruction":"a","context":"b","response":"c","category":"d"})"),
@@ -367,7 +490,7 @@ TEST(Shape, FlatTextsAreTheParsers) {
 TEST(Shape, LabelsOfAnswersAreTruthsOrNumbers) {
   for (const auto& [label, mark] : {std::pair("true", 1), {"false", -1}, {"1", 1}, {"0", -1}, {"1.0", 1}, {"0.0", -1}})
     EXPECT_EQ(read(row(fmt::format(R"({{"prompt":"a","completion":"b","label":{}}})", label))).mark, mark) << label;
-  for (const char* label : {"0.5", "2", "\"1\"", "18446744073709551616"})
+  for (const char* label : {"0.5", "2", "\"yes\"", "\"\"", "18446744073709551616"})
     EXPECT_HAS(error_of([&] { read(row(fmt::format(R"({{"prompt":"a","completion":"b","label":{}}})", label))); }),
                "a good answer");
 }

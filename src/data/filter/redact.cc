@@ -195,22 +195,18 @@ Redacted redact_record(Record* r, const Layout& layout, std::span<const Redact> 
     fail_input("{}: the row is finished tokens, which data.filter.redact cannot read; remove it, or give text",
                r->where());
   Redacted sum{};
-  if (r->header) {
-    for (const auto& [ours, theirs] : layout.columns)
-      for (size_t i = 0; i < r->cells.size(); ++i)
-        if ((*r->header)[i] == theirs) add(redact_text(&r->cells[i], kinds), &sum);
-    return sum;
-  }
   thread_local RowText text;  // most rows have nothing to replace: seen without building values
   read_row_text(*r, layout, &text);
   add(redact_text(&text.text, kinds), &sum);
   add(redact_text(&text.context, kinds), &sum);
   if (sum == Redacted{}) return sum;
   sum = {};
-  OrderedJson row = row_object(*r);
+  OrderedJson row = open_row(*r, layout);
   for (const auto& [ours, theirs] : layout.columns)
     if (const auto it = row.find(theirs); it != row.end()) redact_json(&*it, kinds, &sum);
   r->text = json_text(row);
+  r->header = nullptr;
+  r->cells.clear();
   return sum;
 }
 

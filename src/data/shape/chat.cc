@@ -23,18 +23,14 @@ OrderedJson message(const char* role, std::string content) {
   return OrderedJson{{"role", role}, {"content", std::move(content)}};
 }
 
-// An array as it stands, or (as in tables, which have no nested columns) its JSON as a text; "" and [] are none.
+// "" and [] are none.
 std::shared_ptr<OrderedJson> read_tools(const RowView& row) {
   const OrderedJson* v = row.find("tools");
   if (!v) return nullptr;
-  OrderedJson tools = *v;
-  if (v->is_string()) {
-    if (trim(v->get_ref<const std::string&>()).empty()) return nullptr;
-    tools = parse_ordered_json(v->get_ref<const std::string&>(), row.where() + ": \"tools\"");
-  }
-  if (!tools.is_array()) row.wrong_type("tools", tools, "an array of tools");
-  if (tools.empty()) return nullptr;
-  return std::make_shared<OrderedJson>(tokenizer::normalize_tools(std::move(tools), row.where() + ": tools"));
+  if (v->is_string() && trim(v->get_ref<const std::string&>()).empty()) return nullptr;
+  if (!v->is_array()) row.wrong_type("tools", *v, "an array of tools, or its JSON text,");
+  if (v->empty()) return nullptr;
+  return std::make_shared<OrderedJson>(tokenizer::normalize_tools(*v, row.where() + ": tools"));
 }
 
 // "GPT" → "gpt", "function-call" → "function_call": the sets do not agree on these.
@@ -54,8 +50,8 @@ constexpr std::array<std::array<std::string_view, 2>, 22> kSpeakers = {
      {"tool_response", "tool"}, {"tool_result", "tool"},    {"function_call", "call"},
      {"tool_call", "call"}}};
 
-OrderedJson written_call(const std::string& value, const std::string& at) {
-  OrderedJson calls = parse_ordered_json(value, at + ": a call");
+OrderedJson written_call(OrderedJson calls, const std::string& at) {
+  if (calls.is_string()) calls = parse_ordered_json(calls.get<std::string>(), at + ": a call");
   if (calls.is_object()) calls = OrderedJson::array({std::move(calls)});
   const auto is_call = [](const OrderedJson& c) { return c.is_object() && c.contains("name"); };
   if (!calls.is_array() || calls.empty() || !std::all_of(calls.begin(), calls.end(), is_call))
@@ -119,7 +115,7 @@ void put_system(const std::string& system, OrderedJson& messages, Example& e) {
 OrderedJson read_sharegpt(const RowView& row, Example& e) {
   OrderedJson messages = row.need("conversations");
   if (!messages.is_array() || messages.empty())
-    row.wrong_type("conversations", messages, "an array of {\"from\", \"value\"}");
+    row.wrong_type("conversations", messages, "an array of {\"from\", \"value\"}, or its JSON text,");
   // Some sets hold OpenAI messages under this name: whole_messages() takes either.
   const bool openai = messages[0].is_object() && messages[0].contains("role") && !is_sharegpt(messages[0]);
   for (size_t i = 0; i < messages.size() && !openai; ++i)
@@ -128,21 +124,17 @@ OrderedJson read_sharegpt(const RowView& row, Example& e) {
   return messages;
 }
 
-// Earlier rounds, as pairs of what was said and answered; in tables their JSON as a text.
+// Earlier rounds, as pairs of what was said and answered.
 void add_history(const RowView& row, OrderedJson& messages) {
   const OrderedJson* v = row.find("history");
   if (!v) return;
-  OrderedJson history = *v;
-  if (v->is_string()) {
-    if (trim(v->get_ref<const std::string&>()).empty()) return;
-    history = parse_ordered_json(v->get_ref<const std::string&>(), row.where() + ": \"history\"");
-  }
+  if (v->is_string() && trim(v->get_ref<const std::string&>()).empty()) return;
   const auto is_pair = [](const OrderedJson& p) {
     return p.is_array() && p.size() == 2 && p[0].is_string() && p[1].is_string();
   };
-  if (!history.is_array() || !std::all_of(history.begin(), history.end(), is_pair))
-    row.wrong_type("history", history, "a list of [\"said\", \"answered\"] pairs");
-  for (const OrderedJson& round : history) {
+  if (!v->is_array() || !std::all_of(v->begin(), v->end(), is_pair))
+    row.wrong_type("history", *v, "a list of [\"said\", \"answered\"] pairs");
+  for (const OrderedJson& round : *v) {
     messages.push_back(message("user", round[0].get<std::string>()));
     messages.push_back(message("assistant", round[1].get<std::string>()));
   }
@@ -163,11 +155,10 @@ OrderedJson read_alpaca(const RowView& row) {
 // xlam: a query, and the calls that answer it.
 OrderedJson read_calls(const RowView& row) {
   const OrderedJson& answers = row.need("answers");
-  if (!answers.is_string() && !answers.is_array())
+  if (!answers.is_string() && !answers.is_structured())
     row.wrong_type("answers", answers, "a list of calls, or its JSON text,");
   OrderedJson messages = OrderedJson::array({message("user", row.text("query"))});
-  messages.push_back(
-      written_call(answers.is_string() ? answers.get<std::string>() : json_text(answers), row.where() + ": answers"));
+  messages.push_back(written_call(answers, row.where() + ": answers"));
   return messages;
 }
 
@@ -284,7 +275,7 @@ Example read_chat(const RowView& row, Shape shape) {
   OrderedJson messages;
   if (shape == Shape::kMessages) {
     const OrderedJson& v = row.need("messages");
-    if (!v.is_array()) row.wrong_type("messages", v, "an array of {\"role\", \"content\"}");
+    if (!v.is_array()) row.wrong_type("messages", v, "an array of {\"role\", \"content\"}, or its JSON text,");
     messages = v;
   } else if (shape == Shape::kShareGpt) {
     messages = read_sharegpt(row, e);

@@ -117,6 +117,22 @@ bool is_functions(const OrderedJson& row) {
          std::all_of(v->begin(), v->end(), [](const OrderedJson& f) { return f.is_object() && f.contains("name"); });
 }
 
+bool is_openai_preference(const OrderedJson& row) {
+  return row.contains("input") && is_openai_input(row["input"]) && row.contains("preferred_output") &&
+         row.contains("non_preferred_output");
+}
+
+// What open_row() makes columns of.
+void take_input(const OrderedJson& input, Layout& layout) {
+  const auto is_tools = [](const auto& c) { return c.first == "tools"; };
+  if (std::none_of(layout.columns.begin(), layout.columns.end(), is_tools))
+    layout.columns.emplace_back("tools", "tools");
+  std::erase(layout.missing, "tools");
+  if (!input.contains("tools")) layout.missing.emplace_back("tools");
+  for (const auto& [key, value] : input.items())
+    if (key != "messages" && key != "tools") layout.unused.push_back(key);
+}
+
 // Beside messages a system prompt is a text; other things go by this name too.
 bool is_no_prompt(const OrderedJson& row, const std::string& theirs) {
   const auto v = row.find(theirs);
@@ -140,8 +156,6 @@ bool is_called(const std::string& theirs, std::string_view ours) {
   return theirs == ours ||
          (it != names.end() && std::find(it->second.begin(), it->second.end(), theirs) != it->second.end());
 }
-
-bool is_turns(const OrderedJson& v) { return v.is_array() && !v.empty() && v[0].is_object(); }
 
 // data.columns for a row without a known shape: a shape of which each column stands there by another name, else turns
 // as messages, else the longest text.
@@ -259,7 +273,9 @@ Layout find_layout(const Record& first, const std::map<std::string, std::string>
   const OrderedJson row = row_object(first);
   std::vector<std::string> there;
   for (const auto& [key, value] : row.items()) there.push_back(key);
-  const std::map<std::string, std::string> by_ours = name_columns(there, where, given);
+  std::map<std::string, std::string> by_ours = name_columns(there, where, given);
+  if (given.empty() && is_openai_preference(row))
+    by_ours = {{"prompt", "input"}, {"chosen", "preferred_output"}, {"rejected", "non_preferred_output"}};
   for (const ShapeColumns& s : all_shapes()) {
     if (!std::all_of(s.required.begin(), s.required.end(), [&](const char* c) { return by_ours.contains(c); }))
       continue;
@@ -280,6 +296,8 @@ Layout find_layout(const Record& first, const std::map<std::string, std::string>
     for (const std::string& c : there)
       if (std::none_of(layout.columns.begin(), layout.columns.end(), [&](const auto& p) { return p.second == c; }))
         layout.unused.push_back(c);
+    if (const auto prompt = by_ours.find("prompt"); prompt != by_ours.end() && is_openai_input(row[prompt->second]))
+      take_input(row[prompt->second], layout);
     return layout;
   }
   fail_input("{}: these columns make no known row: {}; known rows: {}. Name yours by data.columns, as {{{}}}", where,
@@ -366,7 +384,7 @@ Example read_example(const Record& record, const Layout& layout) {
   if (layout.columns.empty())
     fail_input("{}: is a row, the files before it are plain text; keep one shape in a data set", where);
   if (layout.shape == Shape::kText && read_flat_text(record, layout, &e.text)) return e;
-  const OrderedJson object = row_object(record);
+  const OrderedJson object = open_row(record, layout);
   e = read_row(record, layout, RowView(object, layout, where));
   for (RowNote& note : unknown_columns(object, layout)) e.notes.push_back(std::move(note));
   return e;

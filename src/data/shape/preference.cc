@@ -155,6 +155,13 @@ int32_t read_label(const RowView& row) {
   const OrderedJson& v = row.need("label");
   if (v.is_boolean()) return v.get<bool>() ? 1 : -1;
   if (v.is_number() && (v == 0 || v == 1)) return v == 1 ? 1 : -1;  // tables hold 1.0 where some are missing
+  if (v.is_string()) {                                              // a cell of CSV
+    const std::string& said = v.get_ref<const std::string&>();
+    for (const char* good : {"true", "True", "TRUE", "1"})
+      if (said == good) return 1;
+    for (const char* bad : {"false", "False", "FALSE", "0"})
+      if (said == bad) return -1;
+  }
   row.wrong_type("label", v, "true (a good answer) or false");
 }
 
@@ -162,6 +169,8 @@ int32_t read_label(const RowView& row) {
 
 Example read_preference(const RowView& row) {
   const OrderedJson chosen = as_list(row.need("chosen")), rejected = as_list(row.need("rejected"));
+  if (const OrderedJson* prompt = row.find("prompt"); prompt && !prompt->is_string() && !prompt->is_array())
+    row.wrong_type("prompt", *prompt, "a text or a list of messages");
   if (chosen.is_string() && rejected.is_string())
     return read_text_pair(row, chosen.get_ref<const std::string&>(), rejected.get_ref<const std::string&>());
   if (!chosen.is_array()) row.wrong_type("chosen", chosen, rejected.is_array() ? "a list of messages" : "a text");

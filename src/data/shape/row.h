@@ -12,6 +12,14 @@ namespace mxt::data {
 // The row as an object: JSON as it stands, CSV cells as texts. Checks UTF-8.
 OrderedJson row_object(const Record& record);
 
+// open_row.cc: the row as the shapes read it. Lists of messages that stand as JSON text, as in tables without nested
+// columns, are lists (of answers only where both of a pair are such), and the members of OpenAI's input, {"messages",
+// "tools"}, stand as columns: the prompt, and by their own names. Opening an open row changes nothing.
+OrderedJson open_row(const Record& record, const Layout& layout);
+bool is_turns(const OrderedJson& value);         // a list of messages, also as JSON text
+bool says_turns(std::string_view text);          // such JSON text, or a list as Python prints it
+bool is_openai_input(const OrderedJson& value);  // {"messages": …}
+
 class RowView {
  public:
   RowView(const OrderedJson& row, const Layout& layout, const std::string& where)

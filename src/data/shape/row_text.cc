@@ -164,6 +164,7 @@ class Scan {
 struct Buffers {
   std::string key, inner_key, role, content;
   std::vector<std::string> columns;
+  bool opened = false;  // the row is open_row()'s: what is a text stays one
 };
 
 void append_part(std::string_view part, bool context, RowText* out) {
@@ -177,6 +178,7 @@ void append_part(std::string_view part, bool context, RowText* out) {
 
 // {"role"/"from": …, "content"/"value": text or parts, anything else as JSON}
 bool scan_message(Scan& s, Buffers& b, RowText* out) {
+  if (s.peek() == '"' && !b.opened) return false;
   if (s.peek() != '{') return s.value(&out->text);
   b.role.clear();
   b.content.clear();
@@ -229,7 +231,14 @@ bool is_optional(std::string_view ours, Shape shape) {
          (ours == "prompt" && shape == Shape::kPreference);
 }
 
-// `plain` is false where a column that must be there is not, or one may be of a wrong type.
+// Whether messages stand in a text.
+bool is_closed(std::string_view ours, std::string_view text) {
+  if (ours == "messages" || ours == "conversations") return trim(text).starts_with('[');
+  return (ours == "prompt" || ours == "completion" || ours == "chosen" || ours == "rejected") && says_turns(text);
+}
+
+// `plain` is false where a column that must be there is not, or one may be of a wrong type. The whole is false, too,
+// where the row needs opening.
 bool scan_row(std::string_view json, const Layout& layout, Buffers& b, RowText* out, bool* plain) {
   Scan s(json);
   b.columns.resize(layout.columns.size());
@@ -244,7 +253,8 @@ bool scan_row(std::string_view json, const Layout& layout, Buffers& b, RowText* 
       const bool right = is_text_or_list(ours) ? c == '"' || c == '[' : c == (is_list(ours) ? '[' : '"');
       if (!right && !(c == 'n' && is_optional(ours, layout.shape))) *plain = false;
       seen |= uint64_t{1} << i;
-      if (s.peek() == '"') return s.string(&b.columns[i]);
+      if (c == '"') return s.string(&b.columns[i]) && (b.opened || !is_closed(ours, b.columns[i]));
+      if (c == '{' && ours == "prompt" && !b.opened) return false;
       if (s.peek() == '[' && ours != "tools" && ours != "history" && ours != "labels" && !ours.ends_with("_ids"))
         return s.array([&] { return scan_message(s, b, out); });
       return s.peek() == 'n' ? s.value(nullptr) : s.value(&b.columns[i]);
@@ -263,6 +273,15 @@ bool scan_row(std::string_view json, const Layout& layout, Buffers& b, RowText* 
 // Says which column is missing or of a wrong type.
 void check_types(const Record& record, const Layout& layout) { read_example(record, layout); }
 
+void read_opened(const Record& record, const Layout& layout, Buffers& b, RowText* out, bool* plain) {
+  const std::string text = json_text(open_row(record, layout));  // says what is wrong
+  *out = RowText();
+  b.opened = true;
+  const bool read = scan_row(text, layout, b, out, plain);
+  b.opened = false;
+  MXT_ASSERT(read);
+}
+
 }  // namespace
 
 void read_row_text(const Record& record, const Layout& layout, RowText* out) {
@@ -270,21 +289,27 @@ void read_row_text(const Record& record, const Layout& layout, RowText* out) {
   out->text.clear();
   out->parts.clear();
   out->context.clear();
-  if (record.header) {
-    for (const auto& [ours, theirs] : layout.columns)
-      for (size_t i = 0; i < record.cells.size(); ++i)
-        if ((*record.header)[i] == theirs && !record.cells[i].empty()) add_column(ours, record.cells[i], out);
-    if (!is_valid_utf8(out->text) || !is_valid_utf8(out->context)) row_object(record);  // names the column
-    return;
-  }
   thread_local Buffers buffers;
-  const size_t ascii = tokenizer::unicode::ascii_run(record.text.data(), record.text.size());
-  bool plain = false;
-  if (!is_valid_utf8(std::string_view(record.text).substr(ascii)) ||
-      !scan_row(record.text, layout, buffers, out, &plain)) {
-    const std::string text = json_text(row_object(record));  // says what is wrong
-    *out = RowText();
-    MXT_ASSERT(scan_row(text, layout, buffers, out, &plain));
+  bool plain = true;
+  if (record.header) {
+    const auto each_cell = [&](const auto& take) {
+      for (const auto& [ours, theirs] : layout.columns)
+        for (size_t i = 0; i < record.cells.size(); ++i)
+          if ((*record.header)[i] == theirs && !record.cells[i].empty()) take(ours, record.cells[i]);
+    };
+    bool closed = false;
+    each_cell([&](const std::string& ours, const std::string& cell) { closed = closed || is_closed(ours, cell); });
+    if (closed) {
+      read_opened(record, layout, buffers, out, &plain);
+    } else {
+      each_cell([&](const std::string& ours, const std::string& cell) { add_column(ours, cell, out); });
+      if (!is_valid_utf8(out->text) || !is_valid_utf8(out->context)) row_object(record);  // names the column
+    }
+  } else {
+    const size_t ascii = tokenizer::unicode::ascii_run(record.text.data(), record.text.size());
+    if (!is_valid_utf8(std::string_view(record.text).substr(ascii)) ||
+        !scan_row(record.text, layout, buffers, out, &plain))
+      read_opened(record, layout, buffers, out, &plain);
   }
   if (!plain) check_types(record, layout);
 }

@@ -161,11 +161,15 @@ void normalize_message(OrderedJson& message, const std::string& at) {
   const bool no_content = message.contains("content") && message["content"].is_null() &&
                           !member(message, "tool_calls") && !member(message, "function_call");
   drop_nulls(message);
+  if (const OrderedJson* calls = member(message, "tool_calls");
+      calls && calls->is_string() && trim(calls->get_ref<const std::string&>()).empty())
+    message.erase("tool_calls");
   if (no_content) message["content"] = nullptr;
   take_older_call(message, at);
   take_refusal(message, at);
   check_reasoning(message, at);
   if (const auto calls = message.find("tool_calls"); calls != message.end()) {
+    if (calls->is_string()) *calls = parse_at(calls->get<std::string>(), at, "tool_calls");  // as in flat tables
     if (!calls->is_array()) throw BadChat(at, ": \"tool_calls\" must be an array");
     for (size_t k = 0; k < calls->size(); ++k) normalize_call((*calls)[k], fmt::format("{}.tool_calls[{}]", at, k));
   }
