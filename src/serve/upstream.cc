@@ -22,7 +22,8 @@ class Relay {
     const bool off = kwargs && kwargs->is_object() && kwargs->contains("enable_thinking") &&
                      (*kwargs)["enable_thinking"] == OrderedJson(false);
     parser_.starts_thinking = s.settings.always_thinks && !off;
-    if (f.has("tools") && f.text("tool_choice", "auto") != "none") {
+    const OrderedJson* choice = f.get("tool_choice");
+    if (f.has("tools") && !(choice && *choice == "none")) {
       try {  // as the parser reads them, whatever their spelling
         tools_ = tokenizer::normalize_tools(*f.get("tools"));
       } catch (const tokenizer::BadChat& e) {

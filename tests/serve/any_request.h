@@ -156,6 +156,11 @@ inline Any any_request(Choices& c, bool chat) {
           p = Any{{"type", "object"}, {"properties", {{"a", std::move(p)}}}, {"required", {"a"}}};
         r["tools"] = Any::array({{{"type", "function"}, {"function", {{"name", "f"}, {"parameters", std::move(p)}}}}});
         if (c.often()) r["tool_choice"] = "required";
+        if (c.rarely())
+          r["tool_choice"] = {{"type", "allowed_tools"},
+                              {"allowed_tools",
+                               {{"mode", c.one<std::string>({"auto", "required"})},
+                                {"tools", Any::array({c.often() ? Any{{"name", "f"}} : any_value(c)})}}}};
         if (c.rarely()) r["parallel_tool_calls"] = c.often();
         break;
       }

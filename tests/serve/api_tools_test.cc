@@ -166,6 +166,64 @@ TEST(Api, ToolsAndCallsAreTakenInEverySpelling) {
   EXPECT_EQ(send(shared(), "POST", "/tokenize", p.dump()).json()["error"]["param"], "messages[0].tool_calls");
 }
 
+TEST(Api, AllowedToolsAloneAreOffered) {
+  using Any = nlohmann::ordered_json;
+  auto r = Any::parse(with_tool().dump());
+  r.erase("tool_choice");
+  Any all = r;
+  for (const char* name : {"alpha", "beta"})
+    all["tools"].insert(
+        all["tools"].begin(),
+        Any{{"type", "function"}, {"function", {{"name", name}, {"parameters", {{"type", "object"}}}}}});
+  const auto allow = [&](const char* mode, Any tools) {
+    Any q = all;
+    q["tool_choice"] = {{"type", "allowed_tools"}, {"allowed_tools", {{"mode", mode}, {"tools", std::move(tools)}}}};
+    return q;
+  };
+  const Any weather = {{"type", "function"}, {"function", {{"name", "weather"}}}};
+  // Whatever else the model would call: what it reads and answers is what it is without the other tools.
+  const auto answer = [](const Any& q) { return send(shared(), "POST", "/v1/chat/completions", q.dump()).json(); };
+  Any alone = r;
+  alone["tool_choice"] = "auto";
+  Any want = answer(alone), got = answer(allow("auto", Any::array({weather})));
+  ASSERT_TRUE(got.contains("choices")) << got.dump();
+  EXPECT_EQ(got["usage"]["prompt_tokens"], want["usage"]["prompt_tokens"]);
+  EXPECT_EQ(got["choices"][0]["message"]["content"], want["choices"][0]["message"]["content"]);
+  for (const Any& spelled : {weather, Any{{"type", "function"}, {"name", "weather"}}}) {
+    got = answer(allow("required", Any::array({spelled})));
+    ASSERT_TRUE(got.contains("choices")) << got.dump();
+    EXPECT_EQ(got["choices"][0]["message"]["tool_calls"][0]["function"]["name"], "weather");
+  }
+  got = answer(allow("required", Any::array({Any{{"name", "beta"}}, weather, weather})));
+  ASSERT_TRUE(got.contains("choices")) << got.dump();
+  EXPECT_NE(got["choices"][0]["message"]["tool_calls"][0]["function"]["name"], "alpha");
+
+  const auto refused = [&](const char* choice) {
+    Any q = all;
+    q["tool_choice"] = Any::parse(choice);
+    const auto a = send(shared(), "POST", "/v1/chat/completions", q.dump());
+    EXPECT_EQ(a.status, 400) << choice;
+    return a.json()["error"]["param"].get<std::string>();
+  };
+  EXPECT_EQ(refused(R"({"type":"allowed_tools"})"), "tool_choice.allowed_tools");
+  EXPECT_EQ(refused(R"({"type":"allowed_tools","allowed_tools":["weather"]})"), "tool_choice.allowed_tools");
+  EXPECT_EQ(refused(R"({"type":"allowed_tools","mode":"auto","tools":[]})"), "tool_choice.mode");
+  EXPECT_EQ(refused(R"({"type":"allowed_tools","allowed_tools":{"tools":[{"name":"weather"}]}})"),
+            "tool_choice.allowed_tools.mode");
+  EXPECT_EQ(refused(R"({"type":"allowed_tools","allowed_tools":{"mode":"none","tools":[{"name":"weather"}]}})"),
+            "tool_choice.allowed_tools.mode");
+  EXPECT_EQ(refused(R"({"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[]}})"),
+            "tool_choice.allowed_tools.tools");
+  EXPECT_EQ(refused(R"({"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"name":"weather"},"beta"]}})"),
+            "tool_choice.allowed_tools.tools[1]");
+  EXPECT_EQ(refused(R"({"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"name":"other"}]}})"),
+            "tool_choice.allowed_tools.tools[0]");
+  EXPECT_EQ(refused(R"({"type":"custom","custom":{"name":"weather"}})"), "tool_choice");
+  all.erase("tools");
+  EXPECT_EQ(refused(R"({"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"name":"weather"}]}})"),
+            "tool_choice.allowed_tools.tools[0]");
+}
+
 TEST(Api, ARefusalComesBackAsWhatWasSaid) {
   const auto tokens = [](const std::string& assistant) {
     return send(shared(), "POST", "/tokenize",

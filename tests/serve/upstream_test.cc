@@ -36,8 +36,9 @@ TEST(Upstream, ToolsInEverySpellingGiveValuesTheirTypes) {
       R"([{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"s":{"type":"string"}}}}}])");
   auto bare = nlohmann::json::array({tools[0]["function"]}), text = tools;
   text[0]["function"]["parameters"] = text[0]["function"]["parameters"].dump();
-  const auto ask_with = [&](const nlohmann::json& list) {
-    const nlohmann::json r{{"messages", {{{"role", "user"}, {"content", "hi"}}}}, {"tools", list}};
+  const auto ask_with = [&](const nlohmann::json& list, const nlohmann::json& choice = nullptr) {
+    const nlohmann::json r{
+        {"messages", {{{"role", "user"}, {"content", "hi"}}}}, {"tools", list}, {"tool_choice", choice}};
     return ask("http://127.0.0.1:" + std::to_string(front.port()), "POST", "/v1/chat/completions", r.dump(), {});
   };
   for (const nlohmann::json& list : {tools, bare, text, nlohmann::json(tools.dump())}) {
@@ -45,6 +46,14 @@ TEST(Upstream, ToolsInEverySpellingGiveValuesTheirTypes) {
     ASSERT_TRUE(j.contains("choices")) << j.dump();
     EXPECT_EQ(j["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"], R"({"s": "12"})") << list.dump();
   }
+  // A choice of any form is the other server's to read; with none there are no calls to look for.
+  for (const char* choice : {R"("required")", R"({"type":"function","function":{"name":"f"}})",
+                             R"({"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"name":"f"}]}})"}) {
+    const auto j = ask_with(tools, nlohmann::json::parse(choice)).json();
+    ASSERT_TRUE(j.contains("choices")) << j.dump();
+    EXPECT_TRUE(j["choices"][0]["message"].contains("tool_calls")) << choice;
+  }
+  EXPECT_FALSE(ask_with(tools, "none").json()["choices"][0]["message"].contains("tool_calls"));
   EXPECT_EQ(ask_with({{{"type", "function"}, {"function", {{"name", "f"}, {"parameters", "{"}}}}}).status, 400);
   front.drain(0);
   model.drain(0);

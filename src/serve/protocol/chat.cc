@@ -1,5 +1,6 @@
 // POST /v1/chat/completions.
 #include <cmath>
+#include <set>
 
 #include "base/error.h"
 #include "serve/generation.h"
@@ -169,29 +170,62 @@ class Chat final : public Generation {
 
 enum class ToolChoice { kNone, kAuto, kRequired };
 
-ToolChoice read_tool_choice(const Fields& f, const OrderedJson& tools, std::string& only) {
+// The tool that {"type": "function", "function": {"name": …}} names, with or without its envelope, as tools may be.
+std::string named_tool(const OrderedJson& choice, const OrderedJson& tools, const std::string& param) {
+  const OrderedJson named = tokenizer::with_envelope(choice);
+  const auto path = OrderedJson::json_pointer("/function/name");
+  if (!named.is_object() || !named.contains(path) || !named[path].is_string())
+    refuse(param, "{} must be {}{{\"type\":\"function\",\"function\":{{\"name\":…}}}}", param,
+           param == "tool_choice" ? "none, auto, required, {\"type\":\"allowed_tools\",…} or " : "");
+  const auto name = named[path].get<std::string>();
+  for (const auto& t : tools)
+    if (t[path] == name) return name;
+  refuse(param, "{} names {}, which is not among the tools", param, name);
+}
+
+// {"type": "allowed_tools", "allowed_tools": {"mode", "tools"}}: the model is offered those alone.
+ToolChoice read_allowed_tools(const OrderedJson& choice, OrderedJson& tools) {
+  const Fields f(choice, "tool_choice.");
+  f.only({"type", "allowed_tools"});
+  const OrderedJson* v = f.get("allowed_tools");
+  if (!v || !v->is_object())
+    refuse("tool_choice.allowed_tools", "tool_choice.allowed_tools must be {{\"mode\":…,\"tools\":[…]}}");
+  const Fields inside(*v, "tool_choice.allowed_tools.");
+  inside.only({"mode", "tools"});
+  const std::string mode = inside.text("mode");
+  if (mode != "auto" && mode != "required")
+    refuse(inside.path("mode"), "{} must be auto or required", inside.path("mode"));
+  const OrderedJson* list = inside.get("tools");
+  if (!list || !list->is_array() || list->empty())
+    refuse(inside.path("tools"), "{} must be a list of at least one tool", inside.path("tools"));
+  std::set<std::string> names;
+  for (size_t i = 0; i < list->size(); ++i)
+    names.insert(named_tool((*list)[i], tools, fmt::format("{}[{}]", inside.path("tools"), i)));
+  OrderedJson allowed = OrderedJson::array();
+  for (auto& t : tools)
+    if (names.contains(t["function"]["name"].get<std::string>())) allowed.push_back(std::move(t));
+  tools = std::move(allowed);
+  return mode == "auto" ? ToolChoice::kAuto : ToolChoice::kRequired;
+}
+
+// Takes out of `tools` what the request does not allow; `only` is the one function that must be called, if any.
+ToolChoice read_tool_choice(const Fields& f, OrderedJson& tools, std::string& only) {
   const OrderedJson* v = f.get("tool_choice");
   if (!v) return tools.is_null() ? ToolChoice::kNone : ToolChoice::kAuto;
   if (v->is_string()) {
     const auto& t = v->get_ref<const std::string&>();
     if (t == "none") return ToolChoice::kNone;
-    if (t != "auto" && t != "required") refuse("tool_choice", "tool_choice must be none, auto, required or a function");
+    if (t != "auto" && t != "required")
+      refuse("tool_choice", "tool_choice must be none, auto, required, allowed tools or a function");
     if (tools.is_null()) {
       if (t == "auto") return ToolChoice::kNone;
       refuse("tool_choice", "tool_choice is required, but there are no tools");
     }
     return t == "auto" ? ToolChoice::kAuto : ToolChoice::kRequired;
   }
-  // With or without its envelope, as tools may be.
-  const OrderedJson named = tokenizer::with_envelope(*v);
-  const auto path = OrderedJson::json_pointer("/function/name");
-  if (!named.is_object() || !named.contains(path) || !named[path].is_string())
-    refuse("tool_choice",
-           "tool_choice must be none, auto, required or {{\"type\":\"function\",\"function\":{{\"name\":…}}}}");
-  only = named[path].get<std::string>();
-  for (const auto& t : tools)
-    if (t[path] == only) return ToolChoice::kRequired;
-  refuse("tool_choice", "tool_choice names {}, which is not among the tools", only);
+  if (v->is_object() && v->contains("type") && (*v)["type"] == "allowed_tools") return read_allowed_tools(*v, tools);
+  only = named_tool(*v, tools, "tool_choice");
+  return ToolChoice::kRequired;
 }
 
 // What the answer is held to; null where it is free.
