@@ -325,7 +325,7 @@ class GrammarConstraint final : public infer::Constraint {
       std::string s = "\"]},";
       for (int c = 0x21; c < 256; ++c)
         if (s.find(static_cast<char>(c)) == std::string::npos) s += static_cast<char>(c);
-      return s;
+      return s + ' ';  // last: mostly white space between values
     }();
     for (const char c : order) {
       const auto to = automaton_->next(at, static_cast<unsigned char>(c));
