@@ -295,6 +295,11 @@ TEST_F(SourceTest, AnObjectAroundTheRowsIsOpened) {
   EXPECT_EQ(rows(R"({"data":[{"a":1},{"b":[2]}]})"), R"({"a":1}|{"b":[2]}|)");
   EXPECT_EQ(rows("{ \"version\": \"1\", \"rows\" : [ {\"a\":1} ] , \"x\": [{\"y\":\"]}\"}] }\n"), R"({"a":1}|)");
   EXPECT_EQ(rows(R"({"examples":[]})"), "");
+  // What is said of the rows may be of any kind.
+  EXPECT_EQ(rows(R"({"schema":{"fields":[{"name":"]}"}]},"data":[{"a":1}]})"), R"({"a":1}|)");
+  EXPECT_EQ(rows(R"({"version":1.5,"count" : 2 ,"info":null,"licenses":[],"rows":[{"a":1}]})"), R"({"a":1}|)");
+  EXPECT_EQ(rows(R"({"meta":{"data":[{"a":1}]},"text":"x"})"), R"({"meta":{"data":[{"a":1}]},"text":"x"}|)");
+  EXPECT_EQ(rows(R"({"total":3})"), R"({"total":3}|)");
   EXPECT_EQ(rows(R"({"train":[{"a":1}],"ids":[1,[{"b":2}]],"of":{"train":[{"a":3}]},"n":5,"s":"x,y\"}"})"),
             R"({"a":1}|)");
   for (const auto& [first, second] :

@@ -192,9 +192,12 @@ class JsonRows : public Reader {
         skip_space();
         continue;
       }
-      if (!one_of(kNotes, key) || in_.peek() != '"') break;
-      out->push_back(static_cast<char>(in_.get()));
-      take_string(out, line);
+      if (!one_of(kNotes, key)) break;
+      if (const int n = in_.peek(); n == '"' || n == '{' || n == '[')
+        take_value(out, line);
+      else
+        while (in_.peek() != Input::kEnd && in_.peek() != ',' && in_.peek() != '}' && !is_space(in_.peek()))
+          out->push_back(static_cast<char>(in_.get()));
       space();
     } while (in_.peek() == ',');
     if (!others_.empty())
@@ -214,7 +217,9 @@ class JsonRows : public Reader {
   }
   // What such files call their rows, but for splits, and what may stand before them.
   static constexpr std::string_view kRowNames[] = {"data", "rows", "examples"};
-  static constexpr std::string_view kNotes[] = {"version", "name", "description", "license"};
+  static constexpr std::string_view kNotes[] = {
+      "version", "name",    "description", "license", "licenses", "info", "meta",    "metadata", "schema", "features",
+      "source",  "dataset", "url",         "author",  "citation", "date", "created", "count",    "total",  "config"};
 
   void take_value(std::string* out, uint64_t line, int depth = 0) {
     for (;;) {
