@@ -93,7 +93,15 @@ TEST(Hermes, ArgumentsAreAlwaysAnObject) {
            {R"(, "arguments": {"a": [1, 2, ], })", R"({"a": [1, 2]})"},
            {", \"arguments\": {\"a\": \"x\ny\"}", R"({"a": "x\ny"})"},
            {R"(, "arguments": {"a": "\d+ \ud83d x \ud83d\ude00 \'"})", R"({"a": "\\d+ \ufffd x \ud83d\ude00 \\'"})"},
-           {R"(, "arguments": {"a": Paris, "b": 1})", R"({"a": null})"},
+           {R"(, "arguments": {"a": Paris, "b": 1})", R"({"a": "Paris", "b": 1})"},
+           {R"(, "arguments": {"a": New York , "b": [São Tomé, x_1]})",
+            R"({"a": "New York", "b": ["São Tomé", "x_1"]})"},
+           {R"(, "arguments": {"a": say "hi", "b": 1})", R"({"a": null})"},
+           {R"(, "arguments": {"a": +5, "b": [007, -.5, 5., 1.e3, 0]})", R"({"a": 5, "b": [7, -0.5, 5.0, 1.0e3, 0]})"},
+           {R"(, "arguments": {"a": NaN, "b": [-Infinity, undefined], "c": 1})",
+            R"({"a": null, "b": [null, null], "c": 1})"},
+           {R"(, "arguments": {"a": 0x1F, "b": 2026-11-27, "c": ., "d": -})",
+            R"({"a": "0x1F", "b": "2026-11-27", "c": ".", "d": "-"})"},
            {R"(, "arguments": {"a": 1}, "arguments": {"b": 2})", R"({"a": 1})"}}) {
     const std::string whole = "<tool_call>{\"name\": \"f\"" + text + "}</tool_call>";
     expect(kHermes, whole, {"", "", {"f"}, {arguments}});
@@ -161,6 +169,9 @@ TEST(QwenCoder, ParametersByTheirTypes) {
          "tool_call>\n",
          {"ok", "", {"f"}, {R"({"n": 42, "s": "42\nlines \"q\"", "b": true, "z": [1]})"}});
   expect(s, "<tool_call><function=g></function></tool_call>", {"", "", {"g"}, {"{}"}});
+  expect(s,
+         "<tool_call><function= \"f\" ><parameter='n'>1</parameter><parameter= s >2</parameter></function></tool_call>",
+         {"", "", {"f"}, {R"({"n": 1, "s": "2"})"}});
   expect(s, "<tool_call>x", {"<tool_call>x", "", {}, {}});
 }
 

@@ -29,12 +29,44 @@ bool is_number(std::string_view s) {
   return i == s.size();
 }
 
+// A number as other languages write it: +5, 007, .5, 5.
+std::string number(std::string_view s) {
+  std::string out;
+  if (s.starts_with('+') || s.starts_with('-')) {
+    if (s[0] == '-') out = "-";
+    s.remove_prefix(1);
+  }
+  while (s.size() > 1 && s[0] == '0' && s[1] >= '0' && s[1] <= '9') s.remove_prefix(1);
+  if (s.starts_with('.')) out += '0';
+  const size_t point = s.find('.'), behind = point + 1;
+  if (point == s.npos) return out + std::string(s);
+  out += s.substr(0, behind);
+  if (behind == s.size() || s[behind] < '0' || s[behind] > '9') out += '0';
+  return out + std::string(s.substr(behind));
+}
+
 // As JSON spells it; empty for what is no value.
 std::string scalar(const std::string& s) {
   if (s == "true" || s == "True") return "true";
   if (s == "false" || s == "False") return "false";
-  if (s == "null" || s == "None") return "null";
-  return is_number(s) ? s : "";
+  for (const char* none : {"null", "None", "undefined", "NaN", "nan", "Infinity", "inf", "-Infinity", "-inf"})
+    if (s == none) return "null";
+  if (is_number(s)) return s;
+  const std::string plain = number(s);
+  return s.find_first_of("0123456789") != s.npos && is_number(plain) ? plain : "";
+}
+
+// None of the values above, which are short where they are no numbers.
+bool is_word(const std::string& s) {
+  constexpr size_t kLongestName = 16;
+  if (s.size() > kLongestName && std::isalpha(static_cast<unsigned char>(s[0]))) return true;
+  return scalar(s).empty();
+}
+
+// What may stand in words without quotation marks.
+bool of_words(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) || static_cast<unsigned char>(c) >= 0x80 ||
+         std::string_view(" -+._/:'@").find(c) != std::string_view::npos;
 }
 
 bool of_scalar(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '+' || c == '.'; }
@@ -59,8 +91,11 @@ std::string ObjectText::push(char c) {
   std::string out;
   if (done() || broken()) return out;
   if (state_ == State::kScalar) {
-    if (of_scalar(c) && held_.size() < kMaxScalar) return held_ += c, out;
+    const bool goes_on = of_scalar(c) || (of_words(c) && is_word(held_));
+    if (goes_on && held_.size() < kMaxScalar) return held_ += c, out;
     out = scalar(held_);
+    if (out.empty() && std::string_view(",}]\r\n").find(c) != std::string_view::npos)
+      out = '"' + held_.substr(0, held_.find_last_not_of(' ') + 1) + '"';
     before_ = State::kValue;
     state_ = out.empty() ? State::kBroken : State::kAfter;
     held_.clear();

@@ -10,8 +10,9 @@ namespace mxt::serve {
 
 // Text goes in a character at a time; what comes out, closed by close(), is one JSON object whatever went in. Slips
 // that models make are put right on the way: control characters and unknown escapes in strings, halves of surrogate
-// pairs, a comma before a closing bracket, Python's True, False and None; of members with one name the first stays.
-// Where nothing can be put right it is broken, and close() ends it where it stood. Numbers keep their digits.
+// pairs, a comma before a closing bracket, words and numbers of other languages (True, None, NaN, +5, .5), a word
+// without quotation marks; of members with one name the first stays. Where nothing can be put right it is broken, and
+// close() ends it where it stood. Numbers keep their digits.
 class ObjectText {
  public:
   std::string push(char c);  // what became certain; nothing after done() or broken()

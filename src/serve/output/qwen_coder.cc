@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/text.h"
 #include "serve/output/object_text.h"
 #include "serve/output/parsers.h"
 #include "serve/output/schema_types.h"
@@ -113,7 +114,7 @@ class QwenCoder final : public OutputParser {
       state_ = State::kText;
       return true;
     }
-    name_ = std::string(seen.substr(kFunction.size(), end - kFunction.size()));
+    name_ = plain(seen.substr(kFunction.size(), end - kFunction.size()));
     held_.erase(0, first + end + 1);
     object_ = {};
     first_ = after_call_ = true;
@@ -147,7 +148,7 @@ class QwenCoder final : public OutputParser {
   }
   // `whole`: its end has been seen; of a value that is cut off nothing but its text is known.
   void take_parameter(size_t name_end, size_t end, bool whole, Deltas& out) {
-    const std::string key = held_.substr(kParameter.size(), name_end - kParameter.size());
+    const std::string key = plain(held_.substr(kParameter.size(), name_end - kParameter.size()));
     std::string value = held_.substr(name_end + 1, end - name_end - 1);
     if (value.starts_with('\n')) value.erase(0, 1);
     if (value.ends_with('\n')) value.pop_back();
@@ -175,7 +176,7 @@ class QwenCoder final : public OutputParser {
         if (std::string_view(held_).substr(0, last).ends_with(tag)) end = last - tag.size();
       }
       end = std::max(end, name_end + 1);
-      const std::string key = held_.substr(kParameter.size(), name_end - kParameter.size());
+      const std::string key = plain(held_.substr(kParameter.size(), name_end - kParameter.size()));
       if (ended || (types_of(key) & kStringType)) take_parameter(name_end, end, ended, out);
     } else if (!held_.starts_with(kParameter)) {  // all else is the beginning of a tag
       junk_ += held_.starts_with('<') ? "" : held_;
@@ -202,6 +203,13 @@ class QwenCoder final : public OutputParser {
     return true;
   }
 
+  // A name without spaces and quotation marks around it.
+  static std::string plain(std::string_view name) {
+    name = trim(name);
+    if (name.size() > 2 && (name[0] == '"' || name[0] == '\'') && name.back() == name[0])
+      name = name.substr(1, name.size() - 2);
+    return std::string(name);
+  }
   static std::string quoted(const std::string& text) {
     return OrderedJson(text).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
   }
