@@ -190,6 +190,14 @@ struct Target {
   uint64_t memory = 0;   // that may be used
 };
 
+// A recipe for the processor or for another card, counted on one that this build drives, is one for that card.
+void move_to_card(config::Hardware& h, const std::string& device, const config::DevicePrice& d) {
+  if (kernels::backend_for(d.arch) == nullptr || !config::enum_from_text(d.arch, &h.gfx_arch)) return;
+  if (!config::enum_from_text(device, &h.name)) h.name = config::GpuName::kCuda;  // one of the user's own table
+  h.gpus = 1;
+  h.expected_hbm_gb = std::lround(d.memory_gb);
+}
+
 // The recipe is changed to what is counted: a GPU that this build drives cuts a step in its own way; for any other
 // device the graph is that of the CPU lane.
 Target target_of(config::Recipe& r, const std::string& named, const config::Prices& prices) {
@@ -205,10 +213,15 @@ Target target_of(config::Recipe& r, const std::string& named, const config::Pric
   if (!t.here && !d.has_figures())
     fail_input("{}: devices.{}: peak_tflops, bandwidth_tb_s, memory_gb and utilisation are needed to count with",
                prices.file, t.device);
+  const bool elsewhere =
+      r.hardware.cpu_lane() || (r.hardware.gpus == 1 && t.device != config::text_of(r.hardware.name));
+  if (!t.here && elsewhere) move_to_card(r.hardware, t.device, d);
   const kernels::BackendInfo* backend = kernels::backend_for(d.arch);
   t.own_gpu = backend != nullptr && backend == train::backend_of(r) && r.hardware.gpus == 1;
   if (!t.own_gpu) r.hardware.gpus = 0;
-  if (t.own_gpu && t.device != config::text_of(r.hardware.name)) r.hardware.expected_hbm_gb = std::lround(d.memory_gb);
+  if (t.own_gpu && !config::device_computes(r.hardware, r.train.precision))
+    fail_input("{}: train.precision: is {}, which {} has no units for: write bfloat16", r.source,
+               config::text_of(r.train.precision), t.device);
   t.memory = t.here ? train::host_memory() : static_cast<uint64_t>(d.memory_gb * 1e9 * 0.95);
   return t;
 }

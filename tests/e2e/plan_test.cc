@@ -417,6 +417,44 @@ TEST(Plan, PrintsBytesTimeAndMoneyForHereAndElsewhere) {
   }
 }
 
+// Which device is counted decides, not what the recipe says of its own: none, the processor or another card.
+TEST(Plan, OfACardIsTheSameWhateverHardwareTheRecipeNames) {
+  Case c;
+  const std::string text = cli::recipe(c.tiny), own = "hardware: {name: cpu}\n";
+  ASSERT_NE(text.find(own), std::string::npos);
+  const auto counted = [&](const std::string& hardware, const std::string& device) {
+    std::string recipe = text;
+    recipe.replace(recipe.find(own), own.size(), hardware);
+    write_file_atomic(c.recipe, recipe);
+    const auto r = cli::run("plan " + c.recipe + " --json" + device);
+    EXPECT_EQ(r.code, 0) << r.out;
+    Json j = Json::parse(r.out);
+    j["categories"].erase("process");
+    return j["categories"].dump() + j["recompute"].dump() + j["micro_batch"].dump() + j["tokens_per_second"].dump();
+  };
+  const std::string h100 = counted("hardware: {name: h100}\n", "");
+  for (const char* hardware : {"", "hardware: {name: cpu}\n", "hardware: {name: rtx4090}\n",
+                               "hardware: {name: mi300x}\n", "hardware: {name: h100, gpus: 0}\n"})
+    EXPECT_EQ(counted(hardware, " --device h100"), h100) << hardware;
+  EXPECT_NE(counted("", " --device cpu"), h100);
+  // A card of the user's own table is one of its instruction set.
+  write_file_atomic(c.folder / "prices.yaml",
+                    "devices: {mine: {arch: sm_90, memory_gb: 80, bandwidth_tb_s: 3.35, peak_tflops: 989.4, "
+                    "peak_tflops_float32: 66.9, utilisation: 0.5}}\n");
+  EXPECT_EQ(counted("", " --device mine --prices " + (c.folder / "prices.yaml")), h100);
+}
+
+TEST(Plan, OfACardThatCannotComputeInTheRecipesPrecisionIsRefused) {
+  Case c;
+  c.tiny.precision = "fp8_e4m3";
+  std::string text = cli::recipe(c.tiny);
+  text.replace(text.find("name: cpu"), 9, "name: h100");
+  write_file_atomic(c.recipe, text);
+  const auto r = cli::run("plan " + c.recipe + " --device rtx3090");
+  EXPECT_EQ(r.code, 1) << r.out;
+  EXPECT_NE(r.out.find("train.precision: is fp8_e4m3, which rtx3090 has no units for"), std::string::npos) << r.out;
+}
+
 TEST(Plan, OfARecipeForAGpuIsPrintedWhereThereIsNone) {
   Case c;
   std::string text = cli::recipe(c.tiny);
