@@ -36,7 +36,8 @@ track::Curves curves_of(const std::string& folder, const config::Recipe& recipe)
   c.started = started;
   c.project = recipe.meta.project;
   c.run_name = recipe.meta.run_name;
-  c.id = blake3_hex(whole + "\n" + config::recipe_hash(recipe)).substr(0, 8);
+  // One that goes on is the same run; one that begins anew in a folder of the same name is another.
+  c.id = blake3_hex(fmt::format("{}\n{}\n{:.0f}", whole, config::recipe_hash(recipe), started)).substr(0, 8);
   c.config = OrderedJson::parse(config::canonical(recipe));
   return c;
 }

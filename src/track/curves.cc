@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -6,6 +8,12 @@
 #include "track/track.h"
 
 namespace mxt::track {
+namespace {
+
+// Of metrics.jsonl what TensorBoard has no curve of either; all else is one, a method's own numbers too.
+constexpr std::string_view kNoCurves[] = {"step", "tokens", "tflops", "memory_bytes", "peak_memory_bytes", "watts"};
+
+}  // namespace
 
 Curves read_curves(const std::string& file, double started) {
   Curves c;
@@ -14,7 +22,7 @@ Curves read_curves(const std::string& file, double started) {
   double time = started;
   int64_t tokens = 0;
   for (std::string_view line : split(text, '\n')) {
-    const Json j = Json::parse(line, nullptr, false);
+    const OrderedJson j = OrderedJson::parse(line, nullptr, false);
     if (!j.is_object() || !j.contains("step") || !j["step"].is_number_integer()) break;
     const auto number = [&](const char* key) {
       return j.contains(key) && j[key].is_number() ? j[key].get<double>() : 0.0;
@@ -23,13 +31,9 @@ Curves read_curves(const std::string& file, double started) {
     if (number("tok_s") > 0) time += static_cast<double>(seen - tokens) / number("tok_s");
     tokens = seen;
     Point p{j["step"].get<int64_t>(), time, {}};
-    for (const auto& [key, name] : {std::pair{"loss", "train/loss"},
-                                    {"lr", "train/lr"},
-                                    {"grad_norm", "train/grad_norm"},
-                                    {"tok_s", "train/tok_s"},
-                                    {"mfu", "train/mfu"},
-                                    {"eval_loss", "eval/loss"}})
-      if (j.contains(key) && j[key].is_number()) p.values.emplace_back(name, j[key].get<double>());
+    for (const auto& [key, value] : j.items())
+      if (value.is_number() && std::find(std::begin(kNoCurves), std::end(kNoCurves), key) == std::end(kNoCurves))
+        p.values.emplace_back(key == "eval_loss" ? "eval/loss" : "train/" + key, value.get<double>());
     c.points.push_back(std::move(p));
   }
   if (c.points.empty()) fail_input("{}: holds no step: has the run trained yet?", file);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -62,6 +63,15 @@ std::string experiment(Server& s, const std::string& name) {
   return s.call("POST", "experiments/create", {{"name", name}}).at("experiment_id");
 }
 
+// The server takes letters, digits and these in names, and refuses a whole call for one name.
+std::string name_there(std::string name) {
+  for (char& c : name)
+    if (static_cast<unsigned char>(c) < 0x80 && !std::isalnum(static_cast<unsigned char>(c)) &&
+        std::string_view("_-./: ").find(c) == std::string_view::npos)
+      c = '_';
+  return name;
+}
+
 // "train.optimizer.lr": one parameter a leaf.
 void flatten(const OrderedJson& j, const std::string& at, Json& out) {
   if (j.is_object()) {
@@ -71,7 +81,7 @@ void flatten(const OrderedJson& j, const std::string& at, Json& out) {
   if (j.is_null()) return;
   std::string text =
       j.is_string() ? j.get<std::string>() : j.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-  out.push_back({{"key", at}, {"value", text.substr(0, kLongestParam)}});
+  out.push_back({{"key", name_there(at)}, {"value", text.substr(0, kLongestParam)}});
 }
 
 int64_t milliseconds(double seconds) { return static_cast<int64_t>(std::llround(seconds * 1000)); }
@@ -143,14 +153,23 @@ MlflowRun::~MlflowRun() = default;
 void MlflowRun::send(const Curves& c) {
   s_->ask([&] {
     Json metrics = Json::array();
+    int64_t step = s_->last_step;
+    // A step's numbers go in one call: where one fails or the process ends, the server has whole steps.
+    const auto log = [&] {
+      s_->log("metrics", metrics, kMetricsPerCall);
+      s_->last_step = step;
+      metrics.clear();
+    };
     for (const Point& p : c.points) {
       if (p.step <= s_->last_step) continue;
+      if (metrics.size() + p.values.size() > kMetricsPerCall) log();
       for (const auto& [key, v] : p.values)
         if (std::isfinite(v))
-          metrics.push_back({{"key", key}, {"value", v}, {"timestamp", milliseconds(p.time)}, {"step", p.step}});
+          metrics.push_back(
+              {{"key", name_there(key)}, {"value", v}, {"timestamp", milliseconds(p.time)}, {"step", p.step}});
+      step = p.step;
     }
-    s_->log("metrics", metrics, kMetricsPerCall);
-    if (!c.points.empty()) s_->last_step = std::max(s_->last_step, c.points.back().step);
+    log();
   });
 }
 

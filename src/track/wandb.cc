@@ -85,6 +85,13 @@ class Log {
   std::string file_;
 };
 
+// W&B takes no project with one of /\\#?%: in its name.
+std::string project_there(std::string name) {
+  for (char& c : name)
+    if (std::string_view("/\\#?%:").find(c) != std::string_view::npos) c = '-';
+  return name;
+}
+
 }  // namespace
 
 std::string write_wandb(const Curves& c, const std::string& folder) {
@@ -98,7 +105,7 @@ std::string write_wandb(const Curves& c, const std::string& folder) {
 
   std::string run, config, start;
   field(run, 1, c.id);
-  field(run, 3, c.project);
+  field(run, 3, project_there(c.project));
   for (const auto& [key, value] : c.config.items()) field(config, 1, item(key, value));
   field(run, 4, config);
   field(run, 8, c.run_name);

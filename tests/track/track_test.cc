@@ -4,6 +4,7 @@
 #include <zlib.h>
 
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -48,6 +49,23 @@ TEST(Curves, AreReadFromMetricsUpToALineThatIsCutOff) {
   EXPECT_THROW(read_curves(f, 0), Error);
 }
 
+// What TensorBoard's files show (train/metrics.cc): a method's own numbers and the experts' too.
+TEST(Curves, HaveWhateverAMethodMeasures) {
+  const std::string f = folder("curves_of_methods") + "/metrics.jsonl";
+  write_file_atomic(f,
+                    R"({"step":1,"loss":0.5,"lr":0.1,"grad_norm":1,"kl":0.01,"rewards/answer":0.75,"val/grad_norm":2,)"
+                    R"("tokens":100,"tok_s":50,"tflops":1,"mfu":null,"memory_bytes":9,"peak_memory_bytes":9,)"
+                    R"("watts":null,"balance_loss":1.5,"expert_load":1.1,"eval_loss":3})"
+                    "\n");
+  const Curves c = read_curves(f, 0);
+  ASSERT_EQ(c.points.size(), 1u);
+  std::vector<std::string> names;
+  for (const auto& [name, v] : c.points[0].values) names.push_back(name);
+  EXPECT_EQ(names, (std::vector<std::string>{"train/loss", "train/lr", "train/grad_norm", "train/kl",
+                                             "train/rewards/answer", "train/val/grad_norm", "train/tok_s",
+                                             "train/balance_loss", "train/expert_load", "eval/loss"}));
+}
+
 // Every piece's checksum holds, pieces never cross a block, and joined they are as many records as were written.
 TEST(Wandb, TheFileIsALevelDbLogWhoseChecksumsHold) {
   const std::string path = write_wandb(sample(2000), folder("wandb")), all = read_file(path);
@@ -79,6 +97,14 @@ TEST(Wandb, TheFileIsALevelDbLogWhoseChecksumsHold) {
   }
   EXPECT_EQ(records, 2000u + 4);
   EXPECT_EQ(losses, 2000u + 1);  // and the summary
+}
+
+TEST(Wandb, AProjectHasANameThatItTakes) {
+  Curves c = sample(1);
+  c.project = "a/b: 50% #1?";
+  const std::string all = read_file(write_wandb(c, folder("wandb_project")));
+  EXPECT_NE(all.find("a-b- 50- -1-"), std::string::npos);
+  EXPECT_EQ(all.find(c.project), std::string::npos);
 }
 
 TEST(Trackio, ARunWrittenTwiceStandsThereOnce) {
@@ -176,6 +202,39 @@ TEST(Mlflow, FindsItsRunAgainAndSendsWhatIsNew) {
   MlflowRun(sample(0), server.url(), client).end(sample(5));
   EXPECT_EQ(metrics, 4u);
   EXPECT_EQ(made, 0u);
+}
+
+// The server refuses a call for one name that it does not take; and whoever reads it after a call that failed finds
+// whole steps, of which the next one begins.
+TEST(Mlflow, TakesOddNamesAndHasWholeStepsWhereACallFails) {
+  std::vector<std::string> keys;
+  std::map<int64_t, size_t> there;  // numbers of each step
+  size_t calls = 0;
+  net::TestServer server([&](const net::ServerRequest& r) {
+    if (r.target.find("get-by-name") != std::string::npos)
+      return net::ServerResponse{.body = R"({"experiment": {"experiment_id": "7"}})"};
+    if (r.target.ends_with("runs/search")) return net::ServerResponse{.body = R"({"runs": []})"};
+    if (r.target.ends_with("runs/create")) return net::ServerResponse{.body = R"({"run": {"info": {"run_id": "x"}}})"};
+    const Json body = Json::parse(r.body);
+    for (const Json& p : body.value("params", Json::array())) keys.push_back(p["key"]);
+    if (!body.contains("metrics")) return net::ServerResponse{.body = "{}"};
+    EXPECT_LE(body["metrics"].size(), 1000u);
+    if (++calls == 2) return net::ServerResponse{.status = 400, .body = R"({"message": "full"})"};
+    for (const Json& m : body["metrics"]) ++there[m["step"]], keys.push_back(m["key"]);
+    return net::ServerResponse{.body = "{}"};
+  });
+  net::HttpClient client({.retry_base_seconds = 0.01});
+  Curves c = sample(400);
+  c.config = {{"data", {{"columns", {{"a b%", "c"}}}}}};
+  for (Point& p : c.points) p.values.emplace_back("train/rewards/is it 5%?", 1.0);
+  MlflowRun run(c, server.url(), client);
+  EXPECT_THROW(run.send(c), Error);
+  EXPECT_EQ(there.size(), 333u);
+  run.send(c);
+  EXPECT_EQ(there.size(), 400u);
+  for (const auto& [step, n] : there) EXPECT_EQ(n, 3u) << step;
+  EXPECT_EQ(keys.front(), "data.columns.a b_");
+  EXPECT_EQ(keys.back(), "train/rewards/is it 5__");
 }
 
 }  // namespace
