@@ -19,6 +19,12 @@ namespace {
 // `app::g_stop` and the folder's lock are one run's.
 std::mutex g_running;
 
+// What asks a run to stop asks nothing of what is called after it: fetching a model looks at it, too.
+struct NotStopped {
+  NotStopped() { app::g_stop = false; }
+  ~NotStopped() { app::g_stop = false; }
+};
+
 // False, or numpy's: what a comparison with an array's number gives.
 bool says_stop(nb::handle answer) {
   if (answer.is(nb::bool_(false))) return true;
@@ -33,7 +39,7 @@ nb::object run(const Recipe& recipe, const fs::path& folder, const nb::object& o
   const std::unique_lock one(g_running, std::try_to_lock);
   if (!one) fail_input("run: another run is going on in this process: start a process for each");
   Raised raised;
-  app::g_stop = false;
+  const NotStopped before_and_after;
   app::Pipeline::Options o;
   o.recipe = recipe.value;
   o.recipe_path = recipe.value.source;

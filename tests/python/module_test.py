@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import unittest
+import unittest.mock
 
 import numpy as np
 
@@ -127,6 +128,12 @@ class Runs(unittest.TestCase):
         self.assertTrue(mx.run(mx.Recipe.parse(RECIPE), "halves", lambda s: seen.append(s.step))["finished"])
         self.assertEqual(seen, [4, 5, 6])
         self.assertEqual(weights("halves"), weights("by_command"))
+
+    def test_a_run_that_was_stopped_stops_no_later_call(self):
+        self.assertFalse(mx.run(mx.Recipe.parse(RECIPE), "stopped", lambda s: False)["finished"])
+        asked = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:1", "HF_HOME": str(WORK / "no_hub")}
+        with unittest.mock.patch.dict(os.environ, asked), self.assertRaisesRegex(mx.Missing, "cannot be reached"):
+            mx.Tokenizer("somebody/model")  # not Interrupted
 
     def test_numpys_false_stops_like_false(self):
         for out, answer in (("numpy", np.bool_(False)), ("array", np.array(False))):
