@@ -401,6 +401,7 @@ void require_device(const config::Prices& prices, const std::string& device) {
 
 OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   const config::Prices prices = price_table(o.prices);
+  if (!o.data.empty() && !data::is_windows(o.data)) data::Dataset::open(o.data);  // one that is none is said first
   const Target t = target_of(r, o.device, prices);
   r = as_planned(r);
   const std::string model = resolve_model(r, o.fetch, Parts::kNoWeights);

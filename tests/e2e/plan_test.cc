@@ -569,7 +569,28 @@ TEST(Plan, AnotherPriceTableIsReadStrictly) {
   write_file_atomic(table, text + "discount: 3\n");
   const auto r = cli::run("plan " + c.recipe + " --prices " + table);
   EXPECT_EQ(r.code, 1);
-  EXPECT_NE(r.out.find("discount"), std::string::npos) << r.out;
+  EXPECT_NE(r.out.find("discount: is not a key of a price table"), std::string::npos) << r.out;
+  const auto refused = [&](const std::string& device, const std::string& part) {
+    write_file_atomic(table,
+                      "devices: {mine: {bandwidth_tb_s: 1, peak_tflops: 100, utilisation: 0.4, " + device + "}}\n");
+    const auto bad = cli::run("plan " + c.recipe + " --device mine --prices " + table);
+    EXPECT_EQ(bad.code, 1) << bad.out;
+    EXPECT_NE(bad.out.find(part), std::string::npos) << bad.out;
+  };
+  refused("arch: sm90, memory_gb: 24", "devices.mine.arch: is `sm90`");
+  refused("arch: NVIDIA, memory_gb: 24", "devices.mine.arch: is `NVIDIA`");
+  refused("arch: sm_89, memory_gb: 1.0e+300", "devices.mine.memory_gb: is 1e+300");
+  for (const char* nothing : {"", "# devices:\n\n#   cpu: {watts: 65}\n"}) {  // a table in which all is a comment yet
+    write_file_atomic(table, nothing);
+    EXPECT_DOUBLE_EQ(cost(" --prices " + table), cost(""));
+  }
+}
+
+TEST(Plan, OfDataThatIsNotThereIsRefused) {
+  Case c;
+  const auto r = cli::run("plan " + c.recipe + " --device h100 --data " + (c.folder / "none"));
+  EXPECT_EQ(r.code, 1) << r.out;
+  EXPECT_NE(r.out.find(c.folder / "none"), std::string::npos) << r.out;
 }
 
 TEST(Memory, ARunThatDoesNotFitIsRefusedWithChangesThatMakeItFit) {
