@@ -40,7 +40,10 @@ std::vector<Unread> own_fields(const Recipe& r) {
           {"autotune.budget_seconds", !r.autotune.enabled, "autotune.enabled is false"},
           {"data.train_on", r.data.train_on == TrainOn::kAll && (m.is_preference() || m.is_rl()),
            fmt::format("{} trains on answers", text_of(m.kind))},
-          {"train.method.use_bias_correction_kl", m.is_group() && m.kl_coef == 0, "kl_coef is 0"}};
+          {"train.method.use_bias_correction_kl", m.is_group() && m.kl_coef == 0, "kl_coef is 0"},
+          {"train.method.precompute_ref_log_probs",
+           !m.precompute_ref_log_probs && m.kind == MethodKind::kDpo && m.loss == PreferenceLoss::kSimpo,
+           "loss simpo has no reference"}};
 }
 
 // A policy is compared with itself, without noise (TRL: disable_dropout).

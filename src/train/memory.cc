@@ -10,6 +10,7 @@
 #include "graph/passes.h"
 #include "optim/optimizer.h"
 #include "train/methods/method.h"
+#include "train/reference.h"
 #include "train/sampler.h"
 #include "train/value_model.h"
 
@@ -19,10 +20,10 @@ namespace {
 // Of a pass that the probe tries: more fill no device better.
 int64_t most_tokens(const kernels::Ops& ops) { return ops.device() ? 1 << 16 : 4096; }
 
-// Or asks a reference before; that of a policy that samples is asked by a program of its own.
+// Or asks a reference before; one that is kept is asked by a program of its own.
 bool scores_while_training(const config::Recipe& r) {
   const auto method = make_method(r.train.method);
-  return (method && ((method->has_reference() && !samples(r)) || method->scores_policy())) ||
+  return (method && ((method->has_reference() && !keeps_reference(r)) || method->scores_policy())) ||
          (r.train.eval_every && (r.data.eval_fraction > 0 || r.data.eval_path || r.data.synth));
 }
 
@@ -103,17 +104,17 @@ MemoryEstimate estimate_memory(const Setup& s, const Pass& pass, const kernels::
   if (pass.packed_weights) e.params.packed = runtime::ParamStore::packed_bytes(g, ops);
   e.program = runtime::Program(g, plan, ops, settings).bytes();
   const auto method = make_method(s.recipe.train.method);
-  const bool keeps_reference = method && method->has_reference() && samples(s.recipe);
-  if (const bool scores = scores_while_training(s.recipe); scores || keeps_reference) {
+  const bool keeps = keeps_reference(s.recipe), shares = keeps && shares_base(g);
+  if (const bool scores = scores_while_training(s.recipe); scores || keeps) {
     const graph::Graph score = s.scoring_graph();
     e.scoring = runtime::Program(score, plan, ops, settings).bytes();
-    if (scores && keeps_reference) e.scoring.activations += e.scoring.total();
+    if (scores && keeps) e.scoring.activations += e.scoring.total();
     e.scoring.kernels = std::max<int64_t>(0, e.scoring.kernels - e.program.kernels);  // the two never run together
     // The starting weights, or the starting adapter over the weights that are there.
     for (const graph::Param& p : score.params)
-      if (s.has_lora && keeps_reference && p.adapter)
+      if (shares && p.adapter)
         e.params.weights += p.rows * p.cols * static_cast<int64_t>(size_of(score.value(p.value).type));
-    if (keeps_reference && !s.has_lora) e.params.weights += runtime::ParamStore::measure(score, false).weights;
+    if (keeps && !shares) e.params.weights += runtime::ParamStore::measure(score, false).weights;
   }
   if (samples(s.recipe)) e.sampler = sampler_cache_bytes(s) + sampler_program_bytes(s, plan, ops) + judge_bytes(s, ops);
   if (method && method->wants_values()) {

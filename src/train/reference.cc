@@ -1,5 +1,6 @@
 #include "train/reference.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/error.h"
@@ -7,6 +8,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "formats/safetensors.h"
+#include "train/sampler.h"
 
 namespace mxt::train {
 namespace {
@@ -27,6 +29,45 @@ bool take(const Safetensors& file, const char* name, DType type, std::vector<T>*
 }
 
 }  // namespace
+
+bool keeps_reference(const config::Recipe& r) {
+  const auto method = make_method(r.train.method);
+  return method && method->has_reference() && (samples(r) || !r.train.method.precompute_ref_log_probs);
+}
+
+bool shares_base(const graph::Graph& training) {
+  return std::none_of(training.params.begin(), training.params.end(),
+                      [](const graph::Param& p) { return p.trainable && !p.adapter; });
+}
+
+KeptReference::KeptReference(const graph::Graph& training, const graph::Graph& scoring, const runtime::ParamStore& from,
+                             const kernels::KernelPlan& plan, kernels::Ops& ops, runtime::ProgramSettings settings)
+    : scoring_(scoring) {
+  const bool shares = shares_base(training);
+  params_ = shares ? std::make_unique<runtime::ParamStore>(scoring, from)
+                   : std::make_unique<runtime::ParamStore>(scoring, false, ops.device());
+  for (size_t i = 0; i < scoring.params.size(); ++i) {
+    if (shares && !scoring.params[i].adapter) continue;
+    const auto id = static_cast<graph::ParamId>(i);
+    const auto read = from.read(id);
+    const auto write = params_->write(id);
+    const DType type = scoring.value(scoring.params[i].value).type;
+    std::memcpy(write.slot.weight, read.slot.weight, static_cast<size_t>(write.slot.size) * size_of(type));
+  }
+  settings.packed_weights = false;  // the parameters are others
+  scorer_ = std::make_unique<runtime::Program>(scoring, plan, ops, settings);
+  scorer_->allocate(*params_);
+}
+
+std::vector<std::vector<float>> KeptReference::ask(const Method& method, int64_t first, int64_t rows, int64_t seq_len,
+                                                   int64_t max_tokens, const std::function<data::Row(int64_t)>& row) {
+  std::vector<std::vector<float>> out;
+  SequencePass pass(method, scoring_, seq_len);
+  score_rows(
+      *scorer_, pass, rows, rows, max_tokens, [&](int64_t i, SequencePass& p) { p.add_row(first + i, row(first + i)); },
+      [&](const Sequence& s) { out.emplace_back(s.logp.begin(), s.logp.end()); });
+  return out;
+}
 
 StepRows rows_of(const Method& method, int64_t per_batch, int64_t count, int64_t seq_len,
                  const std::function<data::Row(int64_t)>& row) {

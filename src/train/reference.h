@@ -1,17 +1,29 @@
 // What a method compares its policy with: the policy as it was before the first step, which is the base with a fresh
 // adapter (its B is zero), the adapter that training starts from, or the starting weights of full training. Its
-// log-probabilities are computed once, ahead of time, and kept in a file that names what they were made of.
+// log-probabilities are computed once, ahead of time, and kept in a file that names what they were made of; or its
+// weights are kept, and asked in every step (keeps_reference).
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "config/recipe.h"
+#include "runtime/params.h"
 #include "train/batches.h"
 #include "train/sequences.h"
 
 namespace mxt::train {
+
+// Whether the reference's weights stay in memory and are asked in the step: of a policy that samples, whose rows are
+// not known before, and by the recipe's choice.
+bool keeps_reference(const config::Recipe& recipe);
+// Whether a kept reference has the run's own base, and only its adapter for itself: nothing of `training`'s base
+// trains.
+bool shares_base(const graph::Graph& training);
 
 class Reference {
  public:
@@ -48,6 +60,24 @@ class Reference {
   std::vector<double> ahead_, eval_ahead_;
   std::vector<int64_t> ahead_first_{0};  // [steps + 1]
   std::string values_digest_;
+};
+
+// The policy's starting weights beside those that train, and a program that asks them. Of an adapter whose base does
+// not train that is the adapter alone, over the same base.
+class KeptReference {
+ public:
+  // Copies what `from`, the store of `training`, holds now; it must outlive this. `scoring` is kept by reference.
+  KeptReference(const graph::Graph& training, const graph::Graph& scoring, const runtime::ParamStore& from,
+                const kernels::KernelPlan& plan, kernels::Ops& ops, runtime::ProgramSettings settings);
+  runtime::Program& scorer() { return *scorer_; }
+  // The targets' log-probabilities of each sequence of row(first) to row(first + rows − 1), in one pass.
+  std::vector<std::vector<float>> ask(const Method& method, int64_t first, int64_t rows, int64_t seq_len,
+                                      int64_t max_tokens, const std::function<data::Row(int64_t)>& row);
+
+ private:
+  const graph::Graph& scoring_;
+  std::unique_ptr<runtime::ParamStore> params_;
+  std::unique_ptr<runtime::Program> scorer_;
 };
 
 // The rows of a step as StepRows and, where the method scores some ahead, the sequences for that.

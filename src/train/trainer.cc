@@ -89,10 +89,10 @@ class Run {
     if (method_) pass_ = std::make_unique<SequencePass>(*method_, graph_, s.seq_len, s.share_prompts);
     evaluates_ = s.recipe.train.eval_every && data::has_part(o.data, "eval");
     if (evaluates_ && method_) eval_rows_ = std::make_unique<EvalRows>(o.data);
-    const bool refers = method_ && method_->has_reference();
+    const bool refers = method_ && method_->has_reference(), keeps = keeps_reference(s.recipe);
     if (evaluates_ || refers || (method_ && method_->scores_policy())) score_graph_ = s.scoring_graph();
-    // The reference of a policy that samples is asked by a program of its own (keep_reference).
-    if (evaluates_ || (refers && !live_) || (method_ && method_->scores_policy())) {
+    // A reference that is kept is asked by a program of its own.
+    if (evaluates_ || (refers && !keeps) || (method_ && method_->scores_policy())) {
       scorer_ = std::make_unique<runtime::Program>(score_graph_, plan, ops, program_settings(s));
       scorer_->allocate(*params_);
     }
@@ -116,7 +116,10 @@ class Run {
     } else {  // the reference is asked while the weights are those that training starts from
       check_resume();
       o_.begins();
-      live_ ? keep_reference() : ask_reference();
+      if (keeps_reference(s_.recipe))
+        kept_ = std::make_unique<KeptReference>(graph_, score_graph_, *params_, plan_, ops_, program_settings(s_));
+      else
+        ask_reference();
       resume();
     }
     if (live_) rollout_log_ = std::make_unique<RolloutLog>(o_.out + "/rollouts.jsonl", state_.step);
@@ -263,7 +266,7 @@ class Run {
       if (state_.step > 0) save_state();
       throw;
     }
-    if (!reference_scorer_) return out;
+    if (!kept_) return out;
     std::vector<Completion*> all;
     std::vector<LabelledAnswer> answers;
     for (Rollout& r : out)
@@ -273,31 +276,12 @@ class Run {
       }
     SequencePass pass(*method_, score_graph_, s_.seq_len, s_.share_prompts);
     score_rows(
-        *reference_scorer_, pass, static_cast<int64_t>(all.size()), s_.micro_batch, s_.max_tokens,
+        kept_->scorer(), pass, static_cast<int64_t>(all.size()), s_.micro_batch, s_.max_tokens,
         [&](int64_t i, SequencePass& p) {
           p.add(i, 0, 0, answers[static_cast<size_t>(i)].ids, answers[static_cast<size_t>(i)].labels);
         },
         [&](const Sequence& s) { all[static_cast<size_t>(s.row)]->reference.assign(s.logp.begin(), s.logp.end()); });
     return out;
-  }
-
-  // The reference of a policy that samples: its own starting weights beside the live ones. Of an adapter that is the
-  // adapter alone, over the same base.
-  void keep_reference() {
-    reference_params_ = s_.has_lora ? std::make_unique<runtime::ParamStore>(score_graph_, *params_)
-                                    : std::make_unique<runtime::ParamStore>(score_graph_, false, ops_.device());
-    for (size_t i = 0; i < score_graph_.params.size(); ++i) {
-      if (s_.has_lora && !score_graph_.params[i].adapter) continue;
-      const auto id = static_cast<graph::ParamId>(i);
-      const auto from = params_->read(id);
-      const auto to = reference_params_->write(id);
-      const DType type = score_graph_.value(score_graph_.params[i].value).type;
-      std::memcpy(to.slot.weight, from.slot.weight, static_cast<size_t>(to.slot.size) * size_of(type));
-    }
-    runtime::ProgramSettings settings = program_settings(s_);
-    settings.packed_weights = false;  // the parameters are others
-    reference_scorer_ = std::make_unique<runtime::Program>(score_graph_, plan_, ops_, settings);
-    reference_scorer_->allocate(*reference_params_);
   }
 
   void check_memory(const kernels::KernelPlan& plan) {
@@ -348,8 +332,9 @@ class Run {
     for (const Rollout& r : rollouts)
       for (const Completion& c : r.completions) completions.push_back(&c);
     const StepRows step = rows_of(*method_, s_.recipe.train.batch.per_device, rows, s_.seq_len, row);
-    const std::vector<double> policy = score_policy(ahead_of(*method_, step, s_.seq_len, row));
-    method_->begin(step, policy, reference_ ? reference_->ahead(index) : std::span<const double>());
+    const auto ahead = ahead_of(*method_, step, s_.seq_len, row);
+    const auto policy = score_policy(ahead), kept = score_kept(ahead);
+    method_->begin(step, policy, reference_ ? reference_->ahead(index) : kept);
     double loss = 0;
     bool ran = false;
     for (int64_t first = 0; first < rows; first += s_.micro_batch) {
@@ -376,7 +361,9 @@ class Run {
       b.seed = s_.recipe.meta.seed;
       b.step = static_cast<uint64_t>(index);
       b.first_row = step_tokens_;
+      const auto asked = ask_kept(first, std::min(rows, first + s_.micro_batch) - first, row);
       const ReferenceOf reference = [&](size_t i) -> std::span<const float> {
+        if (!asked.empty()) return asked[i];
         if (reference_) return reference_->train(places[i].first, places[i].second);
         return completions[static_cast<size_t>(places[i].first)]->reference;
       };
@@ -397,13 +384,25 @@ class Run {
     return score_ahead(*method_, score_graph_, *scorer_, sequences, s_.micro_batch, s_.max_tokens, s_.share_prompts);
   }
 
+  // The kept reference, where it is asked of each row when the policy is. What a policy sampled has its answers
+  // already.
+  std::vector<double> score_kept(const std::vector<AheadSequence>& sequences) {
+    if (!kept_ || live_ || sequences.empty()) return {};
+    return score_ahead(*method_, score_graph_, kept_->scorer(), sequences, s_.micro_batch, s_.max_tokens, false);
+  }
+  std::vector<std::vector<float>> ask_kept(int64_t first, int64_t rows, const std::function<data::Row(int64_t)>& row) {
+    if (!kept_ || live_) return {};
+    return kept_->ask(*method_, first, rows, s_.seq_len, s_.max_tokens, row);
+  }
+
   // The method's loss of the held-out rows, as one step of them all would have it.
   double evaluate_method() {
     const auto row = [&](int64_t i) { return eval_rows_->row(i); };
     const auto method = new_method();
     const StepRows all = rows_of(*method, s_.recipe.train.batch.per_device, eval_rows_->rows(), s_.seq_len, row);
-    method->begin(all, score_policy(ahead_of(*method, all, s_.seq_len, row)),
-                  reference_ ? reference_->eval_ahead() : std::span<const double>());
+    const auto ahead = ahead_of(*method, all, s_.seq_len, row);
+    const auto policy = score_policy(ahead), kept = score_kept(ahead);
+    method->begin(all, policy, reference_ ? reference_->eval_ahead() : kept);
     SequencePass pass(*method, score_graph_, s_.seq_len);
     double loss = 0;
     for (int64_t first = 0; first < eval_rows_->rows(); first += s_.micro_batch) {
@@ -415,8 +414,12 @@ class Run {
       }
       pass.pad(s_.max_tokens);
       scorer_->run(pass.batch().view());
-      const ReferenceOf reference = [&](size_t i) { return reference_->eval(places[i].first, places[i].second); };
-      loss += method->loss(pass.read(*scorer_, reference_ ? reference : ReferenceOf()));
+      const auto asked = ask_kept(first, std::min(eval_rows_->rows(), first + s_.micro_batch) - first, row);
+      const ReferenceOf reference = [&](size_t i) -> std::span<const float> {
+        if (!asked.empty()) return asked[i];
+        return reference_->eval(places[i].first, places[i].second);
+      };
+      loss += method->loss(pass.read(*scorer_, reference_ || kept_ ? reference : ReferenceOf()));
     }
     return loss;
   }
@@ -645,6 +648,7 @@ class Run {
     // Which choices computed it: two plans that choose alike give equal checkpoints.
     OrderedJson training{{"plan_choices", o_.plan_digest}};
     if (reference_) training["reference"] = reference_->digest();
+    if (kept_ && !live_) training["reference"] = "live";
     write_file_atomic(temp + "/training.json", training.dump(2) + "\n");
     replace_folder(temp, target);
   }
@@ -665,13 +669,12 @@ class Run {
   std::unique_ptr<Method> method_;   // null where the graph holds the loss
   std::unique_ptr<SequencePass> pass_;
   std::unique_ptr<Sampler> sampler_;
-  LiveRows* live_ = nullptr;  // data_, of a policy that samples
-  std::unique_ptr<runtime::ParamStore> reference_params_;
-  std::unique_ptr<runtime::Program> reference_scorer_;
+  LiveRows* live_ = nullptr;            // data_, of a policy that samples
   std::unique_ptr<ValueModel> values_;  // where the method wants one
   std::unique_ptr<RolloutLog> rollout_log_;
   std::unique_ptr<EvalRows> eval_rows_;
-  std::unique_ptr<Reference> reference_;
+  std::unique_ptr<Reference> reference_;  // asked before the first step
+  std::unique_ptr<KeptReference> kept_;   // or in every step
   bool evaluates_ = false;
   HostFloats losses_, loads_;  // loads_: of each row of a step its load-balancing loss, then how often each expert
   PackedBatch batch_;

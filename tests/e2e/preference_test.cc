@@ -1,5 +1,7 @@
 // Preference methods against TRL's trainers (tools/golden/preference.py): twelve steps each, of LoRA and of all
 // weights.
+#include <set>
+
 #include "e2e/trl.h"
 #include "folders.h"
 
@@ -11,7 +13,7 @@ std::string folder() { return std::string(kSourceDir) + "/tests/golden/preferenc
 struct Case {
   std::string method, model, kind;
   int per_device = 3, grad_accum = 2;
-  std::string extra, rows;
+  std::string extra, rows, settings = {};
 };
 
 std::string recipe(const Case& c) {
@@ -19,11 +21,14 @@ std::string recipe(const Case& c) {
   std::string settings = "kind: " + method + ", beta: 0.3";
   if (c.method.starts_with("dpo_")) settings += ", loss: " + c.method.substr(4);
   if (method == "kto") settings += ", undesirable_weight: 0.7";
+  settings += c.settings;
   if (c.kind == "lora")
     settings += fmt::format(
         ", lora: {{r: 4, alpha: 8, target_modules: [q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj], "
         "init_adapter: \"{}/adapter\"}}",
         cli::golden(c.model));
+  if (c.kind == "fresh") settings += ", lora: {r: 4, alpha: 8}";
+  if (c.kind == "wide") settings += ", lora: {r: 4, alpha: 8, modules_to_save: [embed_tokens], bias: all}";
   const std::string rows = !c.rows.empty() ? c.rows : folder() + (method == "kto" ? "/answers.jsonl" : "/pairs.jsonl");
   return fmt::format(R"(meta: {{project: test, run_name: preference}}
 hardware: {{name: cpu}}
@@ -133,6 +138,46 @@ TEST(PreferenceRuns, ResumeAndThreadsKeepTheBytes) {
               digest(f / "one/checkpoint/adapter_model.safetensors"))
         << method;
   }
+}
+
+// Asked in every step, the reference says what it says ahead of time, whatever of the policy trains: the same weights
+// and the same numbers in every step, the held-out part's too.
+TEST(PreferenceRuns, AReferenceAskedInTheStepSaysTheSame) {
+  for (const char* method : {"dpo", "dpo_ipo", "kto"})
+    for (const char* kind : {"lora", "fresh", "wide", "full"}) {
+      cli::Folder f("preference_live");
+      const std::string rows = folder() + (std::string(method) == "kto" ? "/answers.jsonl" : "/pairs.jsonl");
+      const std::string extra = "  micro_batch: 2\n  eval_every: 4\n  save_every: 5\n";
+      for (const char* precompute : {"true", "false"}) {
+        const Case c{method, "qwen3_gqa", kind, 3,
+                     2,      extra,       "",   fmt::format(", precompute_ref_log_probs: {}", precompute)};
+        std::string text = recipe(c);
+        const std::string at = "packing: false";
+        text.replace(text.find(at), at.size(), at + ", eval_path: \"" + rows + "\"");
+        write_file_atomic(f / "r.yaml", text);
+        const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / precompute));
+        ASSERT_EQ(r.code, 0) << r.out;
+      }
+      const auto ahead = cli::lines(f / "true/metrics.jsonl"), live = cli::lines(f / "false/metrics.jsonl");
+      ASSERT_EQ(ahead.size(), live.size());
+      const std::set<std::string> clock = {"tok_s", "tflops", "mfu", "memory", "peak_memory", "time"};
+      for (size_t i = 0; i < live.size(); ++i)
+        for (const auto& [key, value] : ahead[i].items())
+          if (!clock.contains(key)) EXPECT_EQ(value, live[i][key]) << method << " " << kind << " " << key << " " << i;
+      EXPECT_TRUE(ahead[3].contains("eval_loss"));
+      const std::string weights =
+          std::string("/checkpoint/") + (std::string(kind) == "full" ? "model" : "adapter_model") + ".safetensors";
+      EXPECT_EQ(digest(f / ("true" + weights)), digest(f / ("false" + weights))) << method << " " << kind;
+      EXPECT_FALSE(fs::exists(f / "false/checkpoints/reference.safetensors"));
+      EXPECT_EQ(read_json_file(f / "false/receipt.json")["reference"]["log_probabilities"], "live");
+      // The reference of a resumed run is still what the run began from.
+      const std::string whole = digest(f / ("false" + weights));
+      fs::remove_all(f / "false/checkpoint");
+      const auto r = cli::run("train " + (f / "r.yaml") + " --resume-from 5 --out " + (f / "false"));
+      ASSERT_EQ(r.code, 0) << r.out;
+      EXPECT_NE(r.out.find("resumed at step 5"), std::string::npos) << r.out;
+      EXPECT_EQ(digest(f / ("false" + weights)), whole) << method << " " << kind;
+    }
 }
 
 // The receipt names what the policy is compared with, and the digest of what that said.

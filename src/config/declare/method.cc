@@ -106,6 +106,13 @@ void declare_router(Declaration<Method>& d) {
       .plus();
 }
 
+void declare_reference(Declaration<Method>& d) {
+  d.field("precompute_ref_log_probs", &Method::precompute_ref_log_probs,
+          "The reference is asked once for every row, before the first step, and its answers are kept in a file; false "
+          "= in every step, by its weights, which stay in memory (an adapter's alone, or the whole model's).")
+      .later();
+}
+
 void declare_adapter(Declaration<Method>& d) {
   d.field("lora", &Method::lora, "Train an adapter with these settings. Absent = every weight.").plus();
 }
@@ -259,6 +266,7 @@ Section declare_method(MethodKind kind) {
               "sigmoid is DPO; hinge, ipo and simpo (means over tokens, no reference) differ from it by a line.")
           .plus();
       d.field("simpo_gamma", &Method::simpo_gamma, "The margin that loss simpo aims at.").min(0).plus();
+      declare_reference(d);
       declare_adapter(d);
       break;
     case K::kReward:
@@ -276,6 +284,7 @@ Section declare_method(MethodKind kind) {
       d.field("beta", &Method::beta, "Strength of the preference against staying near the reference.").above(0);
       d.field("desirable_weight", &Method::desirable_weight, "Weight of good answers.").above(0).plus();
       d.field("undesirable_weight", &Method::undesirable_weight, "Weight of bad answers.").above(0).plus();
+      declare_reference(d);
       declare_adapter(d);
       break;
     case K::kGrpo:

@@ -70,6 +70,7 @@ struct Method {
   double simpo_gamma = 0.5;                             // dpo, loss simpo: the margin that is aimed at
   double center_rewards = 0;                            // reward
   double desirable_weight = 1, undesirable_weight = 1;  // kto
+  bool precompute_ref_log_probs = true;                 // dpo kto: ahead of the first step, or in every step
 
   // grpo gspo rloo ppo
   int64_t num_generations = 4;
