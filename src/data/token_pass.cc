@@ -138,6 +138,8 @@ void TokenPass::run(const RowSource& source, Curation* curation, Spill* out) {
     }
     before_bytes += static_cast<double>(stream.bytes());
   }
+  if (s_.parts && !calls_)
+    coder_.warn_once("loss_weights", "data.loss_weights: no row's trained turns hold a call: every token weighs 1");
   coder_.say_more();
   if (found) log::info("data: {} blocks were tokenized before", found);
   if (row == 0) fail_no_rows(source);
@@ -266,6 +268,8 @@ void TokenPass::fill(const std::vector<Record>& rows, const Layout& layout, cons
 void TokenPass::collect(TokenBlock::Row r, Spill* out) {
   counts_->rows_in += r.last_piece;
   Document& d = r.document;
+  if (s_.parts && !calls_)
+    calls_ = std::any_of(d.labels.begin(), d.labels.end(), [](int32_t label) { return part_of(label) > 0; });
   if (s_.windows) {
     if (!d.ids.empty()) out->add(d);
   } else if (r.text) {

@@ -59,6 +59,7 @@ class TokenPass {
   Layouts layouts_;
   std::set<const RowSource*> said_;  // whose rows were described in the log
   std::vector<int32_t> text_;        // of a plain-text file, not yet a document
+  bool calls_ = false;               // of data.loss_weights: a document has parts of a call
   std::vector<Document> rejected_;   // of pairs taken apart, behind whose chosen answers they come
 };
 

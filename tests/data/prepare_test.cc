@@ -106,6 +106,29 @@ TEST_F(PrepareTest, PackedRowsHoldWholeDocumentsWithTheirBoundaries) {
   EXPECT_EQ(p.rows_in, 500);
 }
 
+TEST_F(PrepareTest, WeightsOfCallsAreSaidToMeanNothingWhereNoRowCalls) {
+  struct Caller : ToyEncoder {  // what is said after "call " is a call
+    RenderedChat render_whole(const OrderedJson& messages, const OrderedJson* tools) const override {
+      RenderedChat r = ToyEncoder::render_whole(messages, tools);
+      if (const size_t at = r.text.find("call "); at != std::string::npos)
+        r.calls.push_back({{at, r.text.size()}, tokenizer::CallPart::kName});
+      return r;
+    }
+  } coder;
+  const std::string chats = random_chats(5);
+  const std::string file = write("a.jsonl", chats),
+                    calls = write("b.jsonl", chats + R"({"question":"hello","answer":"call it"})" + "\n");
+  const auto said = [&](const std::string& rows, const char* out) {
+    ::testing::internal::CaptureStderr();
+    prepare(local(rows, "seq_len: 200, loss_weights: {name: 2}"), coder, path(out));
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const std::string none = said(file, "none");
+  EXPECT_HAS(none, "no row's trained turns hold a call");
+  EXPECT_EQ(none.find("no row's", none.find("no row's") + 1), std::string::npos) << none;
+  EXPECT_EQ(said(calls, "calls").find("no row's"), std::string::npos);
+}
+
 TEST_F(PrepareTest, CroppedRowsBeginWithTheBosAndAreFull) {
   std::string rows;
   for (int i = 0; i < 300; ++i)

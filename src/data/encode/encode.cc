@@ -108,11 +108,8 @@ Document encode_chat(const Example& e, const SampleEncoder& coder, const EncodeR
 }
 
 Document take_tokens(const Example& e, const SampleEncoder& coder, const EncodeRules& rules, const std::string& where) {
-  for (const auto* list : {&e.ids, &e.labels})
-    for (size_t i = 0; i < list->size(); ++i)
-      if ((*list)[i] >= coder.vocab_size())
-        fail_input("{}: {}[{}] is {}, the model's vocabulary has {} tokens; the row was made for another model", where,
-                   list == &e.ids ? "input_ids" : "labels", i, (*list)[i], coder.vocab_size());
+  check_ids(e.ids, "input_ids", coder, where);
+  check_ids(e.labels, "labels", coder, where);
   Document d{e.ids, e.labels};
   if (coder.pictures() == nullptr && e.pictures.empty()) return d;
   const std::vector<SeenPicture> seen = see_all(e, coder, rules, where);
@@ -121,6 +118,14 @@ Document take_tokens(const Example& e, const SampleEncoder& coder, const EncodeR
 }
 
 }  // namespace
+
+void check_ids(std::span<const int32_t> ids, std::string_view column, const SampleEncoder& coder,
+               const std::string& where) {
+  for (size_t i = 0; i < ids.size(); ++i)
+    if (ids[i] >= coder.vocab_size())
+      fail_input("{}: {}[{}] is {}, the model's vocabulary has {} tokens; the row was made for another model", where,
+                 column, i, ids[i], coder.vocab_size());
+}
 
 void say_notes(const RenderedChat& chat, const SampleEncoder& coder, const std::string& where) {
   for (const RenderedChat::Note& note : chat.notes) warn_row(coder, note.kind, note.text, where);

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -49,6 +51,10 @@ Document encode_answers(const Example& example, const SampleEncoder& coder, cons
 // it is marked as trained, since nothing is. Errors: no answer in the row, a conversation without a template.
 Document encode_prompt(const Example& example, const SampleEncoder& coder, const EncodeRules& rules,
                        const std::string& where);
+
+// Errors (kBadInput): one of a column's ids is outside the model's vocabulary.
+void check_ids(std::span<const int32_t> ids, std::string_view column, const SampleEncoder& coder,
+               const std::string& where);
 
 // What is not used of a row at `where`: the first of each kind is named, the others are counted.
 void warn_row(const SampleEncoder& coder, const std::string& kind, const std::string& text, const std::string& where);

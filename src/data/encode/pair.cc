@@ -22,6 +22,16 @@ void train_from(Document& d, size_t at) {
   if (!d.labels.empty()) d.labels[0] = kNoTarget;
 }
 
+// Finished tokens stand in columns of their own: the prompt's, which nothing is trained of, and the answer's.
+void check_columns(const Example& e, std::string_view answer, const SampleEncoder& coder, const std::string& where) {
+  if (e.kind != Example::Kind::kTokens) return;
+  const auto prompt = std::find_if(e.labels.begin(), e.labels.end(), [](int32_t id) { return id != kNoTarget; });
+  const auto ids = std::span(e.ids);
+  const auto n = static_cast<size_t>(prompt - e.labels.begin());
+  check_ids(ids.first(n), "prompt_ids", coder, where);
+  check_ids(ids.subspan(n), answer, coder, where);
+}
+
 Document encode_one(const Example& e, const SampleEncoder& coder, const EncodeRules& rules, const std::string& where) {
   Document d = encode_example(e, coder, rules, where);
   if (d.labels.empty()) d.labels = d.ids;
@@ -34,6 +44,8 @@ Document encode_answers(const Example& e, const SampleEncoder& coder, const Enco
                         const std::string& where) {
   EncodeRules answers = rules;
   answers.train_all = false;  // an answer is judged against its prompt
+  check_columns(e, e.rejected ? "chosen_ids" : "completion_ids", coder, where);
+  if (e.rejected) check_columns(*e.rejected, "rejected_ids", coder, where);
   Document d = encode_one(e, coder, answers, where);
   d.mark = e.mark;
   if (!e.rejected) return d;
