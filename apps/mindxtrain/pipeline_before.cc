@@ -9,6 +9,7 @@
 #include "pipeline.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer_train.h"
+#include "train/methods/method.h"
 #include "verbs.h"
 
 namespace mxt::app {
@@ -91,9 +92,11 @@ Json Pipeline::method_inputs() const {
   const auto& lora = recipe_.train.method.lora;
   if (const std::string from = init_adapter(); !from.empty()) j["init_adapter"] = named(*lora->init_adapter, from);
   for (const std::string& judge : reward_models()) j["reward_models"].push_back(named(judge, judge));
+  const auto method = train::make_method(recipe_.train.method);
   const std::string training = o_.out + "/checkpoint/training.json";
-  if (!fs::exists(training)) return j;
-  if (const std::string values = read_json_file(training).value("reference", std::string()); !values.empty())
+  if (!method || !method->has_reference() || (!foreign() && !fs::exists(training))) return j;
+  const std::string values = foreign() ? "live" : read_json_file(training).value("reference", std::string());
+  if (!values.empty())
     j["reference"] = {{"policy", !lora                ? "the starting weights"
                                  : lora->init_adapter ? "init_adapter, frozen"
                                                       : "the base, without the adapter"},

@@ -13,6 +13,7 @@
 #include "export/target.h"
 #include "export/yaml.h"
 #include "foreign.h"
+#include "formats/classifier.h"
 #include "optim/schedule.h"
 #include "pipeline.h"
 #include "trl_launcher.h"
@@ -27,25 +28,41 @@ constexpr const char* kScratch = ".work";  // below OUT/trainer: rows, saved sta
 
 bool is_trl(Backend b) { return b == Backend::kTrl || b == Backend::kTrlCpu; }
 
-// Rows with the lengths of their documents, in the folder's order. Returns the tokens of each.
-std::vector<int64_t> write_part(const std::string& prepared, const char* part, const std::string& path) {
+// Rows with the lengths of their documents, each cut at `seq_len` tokens but for labelled answers, which also stand
+// behind shorter prompts, in the folder's order. Returns the tokens of each that are trained on, with their prompts.
+std::vector<int64_t> write_part(const std::string& prepared, const char* part, int64_t seq_len,
+                                const std::string& path) {
   std::vector<int64_t> tokens;
   const data::Dataset set = data::Dataset::open(prepared, part);
   AtomicFile out(path);
   for (int64_t i = 0; i < set.rows(); ++i) {
     const data::Row row = set.row(i);
     if (!row.pictures.empty()) fail_missing("{}: rows with pictures: train.backend trl is given none", prepared);
-    std::vector<int32_t> documents;
-    for (size_t d = 0; d + 1 < row.cu_seqlens.size(); ++d)
-      documents.push_back(row.cu_seqlens[d + 1] - row.cu_seqlens[d]);
-    const Json line{{"input_ids", std::vector<int32_t>(row.ids.begin(), row.ids.end())},
-                    {"labels", std::vector<int32_t>(row.labels.begin(), row.labels.end())},
-                    {"documents", documents}};
+    std::vector<int32_t> ids, labels, documents;
+    for (size_t d = 0; d + 1 < row.cu_seqlens.size(); ++d) {
+      const auto first = static_cast<size_t>(row.cu_seqlens[d]);
+      const int64_t whole = row.cu_seqlens[d + 1] - row.cu_seqlens[d],
+                    n = row.marks.empty() ? std::min(whole, seq_len) : whole;
+      const auto part_of = [&](const auto& of) { return of.subspan(first, static_cast<size_t>(n)); };
+      ids.insert(ids.end(), part_of(row.ids).begin(), part_of(row.ids).end());
+      labels.insert(labels.end(), part_of(row.labels).begin(), part_of(row.labels).end());
+      documents.push_back(static_cast<int32_t>(n));
+    }
+    Json line{{"input_ids", ids}, {"labels", labels}, {"documents", documents}};
+    if (!row.marks.empty()) line["mark"] = row.marks[0];
     out.write(line.dump() + "\n");
-    tokens.push_back(static_cast<int64_t>(row.ids.size()));
+    tokens.push_back(row.marks.empty() ? static_cast<int64_t>(ids.size())
+                                       : std::min(static_cast<int64_t>(ids.size()), seq_len));
   }
   out.commit();
   return tokens;
+}
+
+// What TRL is given for a method.
+ex::Form form_of(config::MethodKind kind) {
+  using K = config::MethodKind;
+  if (kind == K::kKto) return ex::Form::kLabelled;
+  return kind == K::kDpo || kind == K::kOrpo || kind == K::kReward ? ex::Form::kPair : ex::Form::kTokens;
 }
 
 // Indexes of the rows of every epoch, one epoch after another.
@@ -87,10 +104,11 @@ void Pipeline::check_foreign() const {
         recipe_.source, name, o_.recipe_path, name, name);
   using K = config::MethodKind;
   const K kind = recipe_.train.method.kind;
-  if (kind != K::kFull && kind != K::kLora && kind != K::kQLora && kind != K::kCpt)
+  if (kind != K::kFull && kind != K::kLora && kind != K::kQLora && kind != K::kCpt &&
+      !recipe_.train.method.is_preference())
     fail_missing(
-        "{}: train.method.kind {}: with train.backend trl this program launches full, lora, qlora and cpt: leave "
-        "train.backend out, or `mindxtrain export {} --for trl --out DIR`",
+        "{}: train.method.kind {}: with train.backend trl this program launches full, lora, qlora, cpt, dpo, orpo, kto "
+        "and reward: leave train.backend out, or `mindxtrain export {} --for trl --out DIR`",
         recipe_.source, config::text_of(kind), o_.recipe_path);
   if (recipe_.hardware.gpus * recipe_.hardware.nodes > 1)
     fail_missing("{}: hardware.gpus: with train.backend trl this program launches one process", recipe_.source);
@@ -115,8 +133,9 @@ void Pipeline::train_foreign(const train::TrainOptions& t) {
   write_file_atomic(key_file, key);
   const config::Recipe made = made_recipe();
   const bool evaluates = recipe_.train.eval_every && data::has_part(data_folder_, "eval");
-  const auto tokens = write_part(data_folder_, "train", scratch + "/train.jsonl");
-  if (evaluates) write_part(data_folder_, "eval", scratch + "/test.jsonl");
+  const int64_t seq_len = setup_->seq_len;
+  const auto tokens = write_part(data_folder_, "train", seq_len, scratch + "/train.jsonl");
+  if (evaluates) write_part(data_folder_, "eval", seq_len, scratch + "/test.jsonl");
   const auto rows = static_cast<int64_t>(tokens.size());
   const int64_t per_step = setup_->rows_per_step, steps = train::total_steps(made, rows, per_step),
                 per_epoch = (rows + per_step - 1) / per_step, epochs = (steps + per_epoch - 1) / per_epoch;
@@ -127,7 +146,7 @@ void Pipeline::train_foreign(const train::TrainOptions& t) {
   const ex::Base base = foreign_base(recipe_, "TRL");
   ex::Job job{.recipe = made, .base = base, .rows = {}, .out = work};
   job.base.name = fs::absolute(model_path_).lexically_normal().string();
-  job.rows.form = ex::Form::kTokens;
+  job.rows.form = form_of(made.train.method.kind);
   job.rows.folder = scratch;
   job.rows.held_out = evaluates;
   job.launched = true;
@@ -139,11 +158,14 @@ void Pipeline::train_foreign(const train::TrainOptions& t) {
   s.yaml["output_dir"] = states;
   s.yaml["max_steps"] = steps;
   s.yaml["num_train_epochs"] = epochs;
-  s.yaml["packing"] = false;
   s.yaml["report_to"] = "none";
   s.yaml["remove_unused_columns"] = false;
-  s.yaml["dataset_kwargs"] = {{"skip_prepare_dataset", true}};
-  s.yaml["max_length"] = nullptr;
+  s.yaml.erase("precompute_ref_log_probs");  // it asks its reference in the step
+  if (job.rows.form == ex::Form::kTokens) {
+    s.yaml["packing"] = false;
+    s.yaml["dataset_kwargs"] = {{"skip_prepare_dataset", true}};
+    s.yaml["max_length"] = nullptr;
+  }
   write_file_atomic(work + "/trl.yaml", ex::yaml_text(s.yaml));
   write_file_atomic(work + "/launch.py", kTrlLauncher);
   OrderedJson rates = OrderedJson::array();
@@ -156,6 +178,10 @@ void Pipeline::train_foreign(const train::TrainOptions& t) {
                 {"cache", scratch + "/cache"},
                 {"checkpoint", checkpoint},
                 {"base_name", recipe_.model.name},
+                {"method", made.train.method.is_preference() ? config::text_of(made.train.method.kind) : "sft"},
+                {"max_length", seq_len},
+                {"pad", std::max<int64_t>(0, formats::score_pad(setup_->model))},
+                {"eos", setup_->model.eos.empty() ? 0 : setup_->model.eos[0]},
                 {"saved_dtype", config::text_of(recipe_.model.torch_dtype)},
                 {"rates", rates}};
   if (const std::string from = init_adapter(); !from.empty()) j["init_adapter"] = fs::absolute(from).string();
@@ -220,6 +246,9 @@ void Pipeline::follow_trl(const TrlPython& trl, const ForeignSteps& f) {
     open->loss = line["loss"].get<double>();
     open->grad_norm = line.value("grad_norm", 0.0);
     open->lr = f.rates[static_cast<size_t>(at - 1)].get<double>();
+    for (const auto& [key, value] : line.items())
+      if (value.is_number() && key != "step" && key != "time" && key != "loss" && key != "grad_norm")
+        open->method[key] = value.get<double>();
     open->tokens = count_to(at);
     const double now = line.value("time", 0.0);
     if (last_time > 0 && now > last_time) open->tok_s = static_cast<double>(seen - had) / (now - last_time);

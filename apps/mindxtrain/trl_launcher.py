@@ -3,6 +3,7 @@
 usage: launch.py JOB.json FD      one JSON line a step is written to the file descriptor FD; SIGTERM saves and ends with 4
 """
 import array
+import importlib
 import json
 import os
 import signal
@@ -14,18 +15,31 @@ out = os.fdopen(int(sys.argv[2]), "w", buffering=1)
 
 import torch
 from datasets import load_dataset
-from transformers import TrainerCallback
+from transformers import AutoTokenizer, PreTrainedTokenizerFast, TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
-from trl import SFTTrainer, get_peft_config, get_quantization_config
-from trl.scripts.sft import make_parser
+import trl
+from trl import get_peft_config, get_quantization_config
 
-script, args, model_args, _ = make_parser().parse_args_and_config(["--config", job["settings"]])
+METHOD = job["method"]  # sft, dpo, orpo, kto, reward
+
+
+def trainer_and_parser():
+    if METHOD == "orpo":  # which has no command
+        from trl.experimental.orpo import ORPOConfig, ORPOTrainer
+
+        return ORPOTrainer, trl.TrlParser((trl.ScriptArguments, ORPOConfig, trl.ModelConfig, trl.DatasetMixtureConfig))
+    named = {"sft": "SFTTrainer", "dpo": "DPOTrainer", "kto": "KTOTrainer", "reward": "RewardTrainer"}[METHOD]
+    return getattr(trl, named), importlib.import_module("trl.scripts." + METHOD).make_parser()
+
+
+Theirs, parser = trainer_and_parser()
+script, args, model_args, _ = parser.parse_args_and_config(["--config", job["settings"]])
 stop = []
 signal.signal(signal.SIGTERM, lambda *_: stop.append(True))
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # the program that started this one passes it on
 
 
-def collate(rows):
+def collate_sft(rows):
     """Padded to the longest row. Documents of a row do not see each other, and each begins at position 0."""
     width = max(len(r["input_ids"]) for r in rows)
     shape = (len(rows), width)
@@ -48,6 +62,68 @@ def collate(rows):
     return batch
 
 
+def sequences(row):
+    """A row's documents: ids, and labels that are -100 where nothing is learnt."""
+    at, out = 0, []
+    for size in row["documents"]:
+        out.append((row["input_ids"][at : at + size], row["labels"][at : at + size]))
+        at += size
+    return out
+
+
+def padded(lists, value):
+    width = max(map(len, lists))
+    return torch.tensor([x + [value] * (width - len(x)) for x in lists])
+
+
+def batch_of(all, prefix=""):
+    """What TRL's collators make of finished tokens; its completion is what our labels say, holes too."""
+    return {
+        prefix + "input_ids": padded([ids for ids, _ in all], job["pad"]),
+        prefix + "attention_mask": padded([[1] * len(ids) for ids, _ in all], 0),
+        prefix + "completion_mask": padded([[int(x != -100) for x in labels] for _, labels in all], 0),
+    }
+
+
+def collate_pairs(rows):
+    pairs = [sequences(r) for r in rows]
+    return batch_of([chosen for chosen, _ in pairs] + [rejected for _, rejected in pairs])
+
+
+def collate_orpo(rows):
+    pairs, batch = [sequences(r) for r in rows], {}
+    for part, name in enumerate(("chosen_", "rejected_")):
+        batch.update(batch_of([pair[part] for pair in pairs], name))
+        del batch[name + "completion_mask"]
+        batch[name + "labels"] = padded([pair[part][1] for pair in pairs], -100)
+    return batch
+
+
+def collate_kto(rows):
+    """With each prompt before the answer of the row before it in the device batch."""
+    answers, mismatched = [sequences(r)[0] for r in rows], []
+    for i, (ids, labels) in enumerate(answers):
+        prompt = next((t for t, x in enumerate(labels) if x != -100), len(labels))
+        learnt = [x for x in answers[i - 1][1] if x != -100]
+        mismatched.append((ids[:prompt] + learnt, [-100] * prompt + learnt))
+    cut = lambda all: [tuple(x[: job["max_length"]] for x in one) for one in all]
+    return {**batch_of(cut(answers)), **batch_of(cut(mismatched), "KL_"), "label": torch.tensor([r["mark"] > 0 for r in rows])}
+
+
+collate = {"sft": collate_sft, "orpo": collate_orpo, "kto": collate_kto}.get(METHOD, collate_pairs)
+
+
+def tokenizer(folder):
+    """TRL wants one; rows are tokens already, so that a folder without one gets a stand-in that knows the ends alone."""
+    try:
+        return AutoTokenizer.from_pretrained(folder)
+    except (ValueError, OSError):
+        from tokenizers import Tokenizer, models
+
+        ends = Tokenizer(models.WordLevel({"<pad>": job["pad"], "<eos>": job["eos"]}, unk_token="<pad>"))
+        return PreTrainedTokenizerFast(tokenizer_object=ends, pad_token="<pad>", eos_token="<eos>")
+
+
 class Order(torch.utils.data.Sampler):
     """The rows of each epoch as mindxtrain has them."""
 
@@ -67,7 +143,13 @@ class Order(torch.utils.data.Sampler):
         return iter(self.order[at : at + self.rows].tolist())
 
 
-class Trainer(SFTTrainer):
+class Trainer(Theirs):
+    def _prepare_dataset(self, dataset, *_, **__):
+        return dataset
+
+    def tokenize_row(self, feature, model=None):
+        return feature
+
     def _get_train_sampler(self, dataset=None):
         return Order(len(self.train_dataset))
 
@@ -79,9 +161,13 @@ class Trainer(SFTTrainer):
         return self.lr_scheduler
 
 
+TOLD = {"loss", "grad_norm", "eval_loss", "kl", "nll_loss", "log_odds_ratio", "log_odds_chosen"}
+TOLD |= {"accuracy", "margin", "min_reward", "mean_reward", "max_reward"}
+
+
 class Report(TrainerCallback):
     def on_log(self, args, state, control, logs=None, **_):
-        line = {k: logs[k] for k in ("loss", "grad_norm", "eval_loss") if k in logs}
+        line = {k: v for k, v in (logs or {}).items() if k in TOLD or k.startswith(("rewards/", "logps/"))}
         if line:
             out.write(json.dumps({"step": state.global_step, "time": time.time(), **line}) + "\n")
 
@@ -95,32 +181,43 @@ if args.eval_strategy != "no":
     files["test"] = job["eval_rows"]
 data = load_dataset("json", data_files=files, cache_dir=job["cache"])
 args.model_init_kwargs = {"dtype": model_args.dtype, "attn_implementation": "sdpa", "trust_remote_code": False}
-model, peft_config = model_args.model_name_or_path, get_peft_config(model_args)
+model, given = model_args.model_name_or_path, {"peft_config": get_peft_config(model_args)}
+quantization = get_quantization_config(model_args)
 if job.get("init_adapter"):
-    from peft import PeftModel
-    from transformers import AutoModelForCausalLM
+    import peft
+    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
-    base = AutoModelForCausalLM.from_pretrained(model, quantization_config=get_quantization_config(model_args), **args.model_init_kwargs)
-    model, peft_config, args.model_init_kwargs = PeftModel.from_pretrained(base, job["init_adapter"], is_trainable=True), None, None
+    kind, labels = (AutoModelForSequenceClassification, {"num_labels": 1}) if METHOD == "reward" else (AutoModelForCausalLM, {})
+    base = kind.from_pretrained(model, quantization_config=quantization, **labels, **args.model_init_kwargs)
+    if METHOD == "reward":  # the score trains with it, whether the adapter has one or not
+        model = peft.get_peft_model(base, given["peft_config"])
+        peft.set_peft_model_state_dict(model, peft.load_peft_weights(job["init_adapter"], device="cpu"))
+    else:
+        model = peft.PeftModel.from_pretrained(base, job["init_adapter"], is_trainable=True)
+    given, args.model_init_kwargs = {}, None
+elif quantization:
+    given["quantization_config"] = quantization
 trainer = Trainer(
     model=model,
     args=args,
     train_dataset=data["train"],
     eval_dataset=data.get("test"),
     data_collator=collate,
-    quantization_config=None if job.get("init_adapter") else get_quantization_config(model_args),
-    peft_config=peft_config,
+    processing_class=tokenizer(model_args.model_name_or_path),
     callbacks=[Report()],
+    **given,
 )
+if METHOD == "reward":  # the score is read before the padding
+    trainer.model.config.get_text_config().pad_token_id = job["pad"]
 trainer.train(resume_from_checkpoint=get_last_checkpoint(args.output_dir) if os.path.isdir(args.output_dir) else None)
 if trainer.state.global_step < trainer.state.max_steps:
     sys.exit(4)
 trained = trainer.accelerator.unwrap_model(trainer.model)
 if model_args.use_peft:
-    for config in trained.peft_config.values():
-        config.base_model_name_or_path = job["base_name"]
+    trained.peft_config["default"].base_model_name_or_path = job["base_name"]
 else:
     trained.to(getattr(torch, job["saved_dtype"]))
-trained.save_pretrained(job["checkpoint"])
+# An adapter that was begun from has a frozen copy beside it, the reference.
+trained.save_pretrained(job["checkpoint"], **({"selected_adapters": ["default"]} if model_args.use_peft else {}))
 if os.path.exists(os.path.join(job["checkpoint"], "README.md")):
     os.remove(os.path.join(job["checkpoint"], "README.md"))  # a model card with nothing in it

@@ -144,6 +144,12 @@ void put_method(const Job& job, Settings* s) {
       y["loss_type"] = OrderedJson::array({config::text_of(m.loss)});
       y["label_smoothing"] = 0.0;
       y["max_length"] = job.recipe.data.seq_len;
+      y["precompute_ref_log_probs"] = m.precompute_ref_log_probs;
+      return;
+    case K::kOrpo:
+      need_form(job, kTitle, {Form::kPair});
+      y["beta"] = m.beta;
+      y["max_length"] = job.recipe.data.seq_len;
       return;
     case K::kKto:
       need_form(job, kTitle, {Form::kLabelled, Form::kPair});
@@ -152,6 +158,7 @@ void put_method(const Job& job, Settings* s) {
       y["desirable_weight"] = m.desirable_weight;
       y["undesirable_weight"] = m.undesirable_weight;
       y["max_length"] = job.recipe.data.seq_len;
+      y["precompute_ref_log_probs"] = m.precompute_ref_log_probs;
       return;
     case K::kReward:
       need_form(job, kTitle, {Form::kPair});
@@ -173,8 +180,9 @@ void put_method(const Job& job, Settings* s) {
 Settings trl_settings(const Job& job) {
   const config::Recipe& r = job.recipe;
   refuse_own(job, kTitle, {"use_dora", "modules_to_save", "neftune_noise_alpha"});
-  need_method(job, kTitle,
-              {K::kFull, K::kLora, K::kQLora, K::kCpt, K::kDpo, K::kKto, K::kReward, K::kGrpo, K::kGspo, K::kRloo});
+  if (!job.launched || r.train.method.kind != K::kOrpo)  // a trainer without a command
+    need_method(job, kTitle,
+                {K::kFull, K::kLora, K::kQLora, K::kCpt, K::kDpo, K::kKto, K::kReward, K::kGrpo, K::kGspo, K::kRloo});
   refuse(job, kTitle, {"lora_plus", "eight_bit", "mxfp4", "muon"});
   if (!job.launched) refuse(job, kTitle, {"init_adapter", "tokenizer"});
   Settings s;

@@ -117,6 +117,15 @@ inline std::string golden(const std::string& model) {
   return std::string(kSourceDir) + "/tests/golden/models/" + model;
 }
 
+// What trains with `train.backend: trl`.
+inline std::string python() {
+  const char* named = std::getenv("MINDXTRAIN_PYTHON");
+  return named ? named : "python3";
+}
+inline bool has_trl() {
+  return std::system(("'" + python() + "' -c 'import trl, peft' > /dev/null 2>&1").c_str()) == 0;
+}
+
 struct Tiny {
   std::string model = "qwen3_gqa", method = "{kind: full}", precision = "float32", extra;
   double lr = 3e-3;

@@ -7,12 +7,6 @@ namespace {
 
 bool says(const Result& r, const std::string& part) { return r.out.find(part) != std::string::npos; }
 
-std::string python() {
-  const char* named = std::getenv("MINDXTRAIN_PYTHON");
-  return named ? named : "python3";
-}
-bool has_trl() { return std::system(("'" + python() + "' -c 'import trl, peft' > /dev/null 2>&1").c_str()) == 0; }
-
 TEST(ExportVerb, WritesSettingsAndRowsAndSaysWhatDiffers) {
   Folder f("export_verb");
   const Result r = run("export quickstart_cpu --for trl --out " + (f / "trl"));

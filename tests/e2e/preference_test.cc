@@ -71,6 +71,40 @@ INSTANTIATE_TEST_SUITE_P(Golden, Preference,
                            return s;
                          });
 
+// Launched with this program's rows, TRL does what it does with its own, and its checkpoint passes the receipt.
+class LaunchedPreference : public testing::TestWithParam<std::string> {};
+
+TEST_P(LaunchedPreference, EqualsTrl) {
+  if (!cli::has_trl()) GTEST_SKIP() << "trl and peft are not installed for " << cli::python();
+  const std::string name = GetParam();
+  const size_t a = name.find(' '), b = name.rfind(' ');
+  const Case c{name.substr(0, a), name.substr(a + 1, b - a - 1), name.substr(b + 1), 3, 2, "  backend: trl\n"};
+  cli::Folder f("preference_launched");
+  write_file_atomic(f / "r.yaml", recipe(c));
+  const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
+  const std::string log = f / "out/trainer/log.txt";
+  ASSERT_EQ(r.code, 0) << r.out << (fs::exists(log) ? read_file(log) : "");
+  const Json want = read_json_file(folder() + "/expected.json")["cases"][name];
+  trl::expect_steps(f / "out/metrics.jsonl", want, 1.0);
+  const auto checked = cli::run("receipt " + (f / "out/manifest.json"));
+  EXPECT_EQ(checked.code, 0) << checked.out;
+  const Json receipt = read_json_file(f / "out/receipt.json");
+  EXPECT_EQ(receipt["trainer"]["name"], "trl");
+  EXPECT_EQ(receipt.contains("reference"), c.method != "orpo");
+  if (c.method != "orpo") EXPECT_EQ(receipt["reference"]["log_probabilities"], "live");
+  // The trained adapter alone: its frozen copy is no part of it.
+  if (c.kind == "lora") EXPECT_FALSE(fs::exists(f / "out/checkpoint/ref"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, LaunchedPreference,
+                         testing::Values("dpo qwen3_gqa full", "dpo_ipo qwen3_gqa lora", "orpo llama_mqa lora",
+                                         "kto qwen3_gqa lora"),
+                         [](const auto& i) {
+                           std::string s = i.param;
+                           std::replace(s.begin(), s.end(), ' ', '_');
+                           return s;
+                         });
+
 // How a step is cut into passes changes no method: what is defined by device batches follows per_device.
 TEST(PreferenceRuns, MicroBatchesChangeNothingBeyondRounding) {
   for (const char* method : {"dpo", "orpo", "kto"}) {

@@ -92,6 +92,27 @@ INSTANTIATE_TEST_SUITE_P(Golden, Reward,
                          testing::Values("qwen3_full", "qwen3_lora", "qwen3_lora_end_pads", "llama_full", "llama_lora"),
                          [](const auto& i) { return i.param; });
 
+// Launched with this program's rows, TRL does what it does with its own; what it saves scores here.
+TEST(RewardRuns, LaunchedTrlEqualsTrl) {
+  if (!cli::has_trl()) GTEST_SKIP() << "trl and peft are not installed for " << cli::python();
+  for (const char* name : {"qwen3_lora", "llama_full", "qwen3_lora_end_pads"}) {
+    const Json c = expected()["cases"][name];
+    cli::Folder f("reward_launched");
+    const std::string base = classifier(c, f);
+    write_file_atomic(f / "r.yaml", recipe(c, base, "  backend: trl\n"));
+    const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
+    const std::string log = f / "out/trainer/log.txt";
+    ASSERT_EQ(r.code, 0) << r.out << (fs::exists(log) ? read_file(log) : "");
+    trl::expect_steps(f / "out/metrics.jsonl", c["steps"], 1.0);
+    EXPECT_EQ(cli::run("receipt " + (f / "out/manifest.json")).code, 0);
+    const auto scored = cli::run("score --reward " + model_arguments(c, base, f / "out") + " --input " + golden() +
+                                 "/rows.jsonl --output " + (f / "scores.jsonl"));
+    ASSERT_EQ(scored.code, 0) << scored.out;
+    const std::vector<double> got = scores_of(f / "scores.jsonl"), want = c["scores"];
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got.at(i), want[i], 2e-4) << name << " row " << i + 1;
+  }
+}
+
 // A row's score does not depend on what is scored with it, bit for bit.
 TEST(RewardRuns, ARowAloneScoresAsAmongOthers) {
   const Json c = expected()["cases"]["qwen3_full"];
