@@ -112,9 +112,16 @@ void Pipeline::check_foreign() const {
         recipe_.source, config::text_of(kind), o_.recipe_path);
   if (recipe_.hardware.gpus * recipe_.hardware.nodes > 1)
     fail_missing("{}: hardware.gpus: with train.backend trl this program launches one process", recipe_.source);
-  foreign_base(recipe_, "TRL");
   ex::refuse_variants(recipe_, "TRL");
-  if (!fs::exists(o_.out + "/train.json")) find_trl();  // before minutes of preparing
+  // All before minutes of preparing. An adapter to begin from is launched with, whatever makes it.
+  config::Recipe asked = recipe_;
+  if (asked.train.method.lora) asked.train.method.lora->init_adapter.reset();
+  const ex::Base base = foreign_base(recipe_, "TRL");
+  ex::Job job{.recipe = asked, .base = base, .rows = {}, .out = o_.out};
+  job.rows.form = form_of(kind);
+  job.launched = true;
+  ex::target_of("trl").settings(job);
+  if (!fs::exists(o_.out + "/train.json")) find_trl();
 }
 
 void Pipeline::train_foreign(const train::TrainOptions& t) {

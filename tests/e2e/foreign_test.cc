@@ -52,6 +52,22 @@ TEST(Backend, WithoutTrlOrForAnotherTrainerTheRemedyIsNamed) {
   EXPECT_TRUE(says(a, "mindxtrain export ")) << a.out;
 }
 
+TEST(Backend, WhatTrlCannotExpressIsRefusedBeforeAnythingIsPrepared) {
+  const std::pair<const char*, const char*> bad[] = {
+      {"{kind: dpo, loss: simpo}", "train.method.loss: TRL cannot train by simpo"},
+      {"{kind: lora, lora_plus: 4}", "train.method.lora_plus"},
+      {"{kind: rloo}", "full, lora, qlora, cpt, dpo, orpo, kto and reward"},
+  };
+  for (const auto& [method, message] : bad) {
+    Folder f("backend_cannot");
+    write_file_atomic(f / "r.yaml", recipe({.method = method, .extra = "  backend: trl\n", .per_device = 4}));
+    const Result r = run("run " + (f / "r.yaml") + " --out " + (f / "out"));
+    EXPECT_EQ(r.code, 3) << r.out;
+    EXPECT_TRUE(says(r, message)) << r.out;
+    EXPECT_FALSE(fs::exists(f / "out/dataset"));
+  }
+}
+
 // The same rows in the same order at the same rates: what TRL trains is what this program trains, to rounding; its
 // checkpoint passes the receipt, which says who trained.
 TEST(Backend, TrlTrainsOurRowsAndItsCheckpointPassesOurReceipt) {
