@@ -371,8 +371,8 @@ std::string Pipeline::train_record() {
 
 train::RewardServices Pipeline::reward_services(int64_t longest) {
   train::RewardServices out;
-  out.run_programs = [](const std::vector<std::string>& programs, double seconds) {
-    return eval::run_python_programs(programs, {.seconds = seconds});
+  out.run_programs = [](const std::vector<std::string>& programs, double seconds, StopFlag stop) {
+    return eval::run_python_programs(programs, {.seconds = seconds}, stop);
   };
   out.open_model = [this, longest](const std::string& folder) {
     return open_reward_model(folder, *text_.tok, setup_->type, longest, *backend_.ops);

@@ -7,11 +7,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <fstream>
+#include <thread>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/threads.h"
 
 namespace mxt::eval {
 namespace {
@@ -68,6 +71,48 @@ TEST_F(Sandbox, TimeIsLimited) {
              "OSError: pass\ntime.sleep(1000)",
              2));
   EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 30);
+}
+
+// The first sleeps longest: results stand in the order of the programs whatever ends first.
+TEST_F(Sandbox, ProgramsRunSideBySide) {
+  std::vector<std::string> programs;
+  std::vector<bool> expected;
+  for (int i = 0; i < 8; ++i) {
+    programs.push_back("import time\ntime.sleep(" + std::to_string(0.8 - 0.1 * i) + ")\nassert " +
+                       std::to_string(i % 3) + "\n");
+    expected.push_back(i % 3 != 0);
+  }
+  programs.emplace_back("while True: pass");
+  expected.push_back(false);
+  SandboxLimits limits;
+  limits.seconds = 5;
+  const int before = num_threads();
+  double seconds[2] = {};
+  for (const int threads : {1, 4}) {
+    set_num_threads(threads);
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(run_python_programs(programs, limits), expected) << threads;
+    seconds[threads > 1] = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+  EXPECT_GE(seconds[0], 8.6);               // sleeps of 3.6 s and the limit
+  limits.memory_bytes = uint64_t{1} << 50;  // more than there is: one after another
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(run_python_programs({programs[0], programs[1]}, limits), (std::vector<bool>{false, true}));
+  EXPECT_GE(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 1.5);
+  set_num_threads(before);
+  EXPECT_LT(seconds[1], 0.8 * seconds[0]);
+}
+
+TEST_F(Sandbox, AStopEndsWhatRuns) {
+  std::atomic<bool> stop = false;
+  std::thread user([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    stop = true;
+  });
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_THROW(run_python_programs(std::vector<std::string>(6, "while True: pass"), {.seconds = 60}, &stop), Error);
+  user.join();
+  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 20);
 }
 
 TEST_F(Sandbox, AForkBombEndsAlone) {

@@ -29,7 +29,7 @@ std::vector<Completion> score(const std::vector<RewardPart>& parts, const std::v
   std::vector<Completion*> to;
   for (Completion& c : out) to.push_back(&c);
   RewardServices services;
-  services.run_programs = [](const std::vector<std::string>& programs, double) {
+  services.run_programs = [](const std::vector<std::string>& programs, double, StopFlag) {
     std::vector<bool> passed;
     for (const std::string& p : programs)
       passed.push_back(p.find("def f") == 0 && p.find("assert") != std::string::npos);
@@ -95,22 +95,27 @@ TEST(Rewards, BeyondWhatAStepCanHoldAreRefused) {
   EXPECT_EQ(refused(R"("reward":-1e15,"old_logprobs":[-1e30])"), "");
 }
 
-TEST(Rewards, CodeIsNotRunAfterAStop) {
+// One call, so that who runs them may do so side by side, and may end them.
+TEST(Rewards, CodeIsRunAllAtOnceUntilAStop) {
   config::Method m = config::default_method(config::MethodKind::kGrpo);
   m.rewards = {part(RewardKind::kCode)};
   std::atomic<bool> stop = false;
-  int ran = 0;
+  size_t ran = 0;
   RewardServices services;
-  services.run_programs = [&](const std::vector<std::string>& programs, double) {
-    stop = true;
-    ran += static_cast<int>(programs.size());
-    return std::vector<bool>(programs.size());
+  services.run_programs = [&](const std::vector<std::string>& programs, double, StopFlag flag) {
+    ran += programs.size();
+    check_stop(flag);
+    return std::vector<bool>{false, true};
   };
   std::vector<Completion> completions(2);
   Completion* to[] = {&completions[0], &completions[1]};
   const std::vector<Answer> answers{{"p", "a", "r", 1}, {"p", "b", "r", 1}};
+  Rewards(m, services).score(answers, to, &stop);
+  EXPECT_EQ(ran, 2u);
+  EXPECT_EQ(*completions[0].reward, 0);
+  EXPECT_EQ(*completions[1].reward, 1);
+  stop = true;
   EXPECT_THROW(Rewards(m, services).score(answers, to, &stop), Error);
-  EXPECT_EQ(ran, 1);
 }
 
 TEST(Rewards, LengthFallsOffOutsideItsBounds) {

@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #include <fmt/format.h>
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -21,6 +23,8 @@
 #include "base/files.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/threads.h"
+#include "device/memory.h"
 #include "eval/code/jail.h"
 
 namespace mxt::eval {
@@ -137,7 +141,7 @@ class MountPoint {
 
 // What the runner says, the word in front, at most `most` bytes of it; "" where it does not say the word.
 std::string run_one(const char* runner, const std::string& program, const std::string& python,
-                    const SandboxLimits& limits, size_t most = 64) {
+                    const SandboxLimits& limits, StopFlag stop = nullptr, size_t most = 64) {
   uint8_t random[16];
   if (::getrandom(random, sizeof random, 0) != sizeof random)
     fail_missing("sandbox: no random numbers: {}", std::strerror(errno));
@@ -190,10 +194,10 @@ std::string run_one(const char* runner, const std::string& program, const std::s
     while (out_open || err_open) {
       const auto left =
           std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
-      if (left <= 0) break;
+      if (left <= 0 || (stop && stop->load())) break;
       pollfd p[3] = {
           {out_open ? out_r.fd : -1, POLLIN, 0}, {err_open ? err_r.fd : -1, POLLIN, 0}, {in_w.fd, POLLOUT, 0}};
-      if (::poll(p, 3, static_cast<int>(left)) < 0 && errno != EINTR) break;
+      if (::poll(p, 3, static_cast<int>(std::min<int64_t>(left, 100))) < 0 && errno != EINTR) break;
       char buffer[512];
       if (p[0].revents) {
         const ssize_t n = ::read(out_r.fd, buffer, sizeof buffer);
@@ -224,6 +228,7 @@ std::string run_one(const char* runner, const std::string& program, const std::s
   }
   if (!mapped)
     fail_missing("running programs needs user namespaces; ids cannot be mapped: {}", std::strerror(map_error));
+  check_stop(stop);
   if (!problem.empty()) fail_missing("running programs needs a sandbox, which cannot be made here: {}", problem);
   return said.starts_with(word) ? said : "";
 }
@@ -234,8 +239,9 @@ namespace {
 
 constexpr size_t kWord = 32, kLength = 12, kMostOfTool = size_t{1} << 20;
 
-bool passes(const std::string& program, const std::string& python, const SandboxLimits& limits) {
-  return run_one(kRunner, program, python, limits).size() == kWord;
+bool passes(const std::string& program, const std::string& python, const SandboxLimits& limits,
+            StopFlag stop = nullptr) {
+  return run_one(kRunner, program, python, limits, stop).size() == kWord;
 }
 
 const std::string& working_python() {
@@ -253,11 +259,26 @@ const std::string& working_python() {
 
 }  // namespace
 
-std::vector<bool> run_python_programs(const std::vector<std::string>& programs, const SandboxLimits& limits) {
+std::vector<bool> run_python_programs(const std::vector<std::string>& programs, const SandboxLimits& limits,
+                                      StopFlag stop) {
   const std::string& python = working_python();
-  std::vector<bool> out;
-  for (const std::string& p : programs) out.push_back(passes(p, python, limits));
-  return out;
+  const uint64_t each = limits.processes * limits.memory_bytes + limits.scratch_bytes;
+  const auto at_once = static_cast<int64_t>(
+      std::clamp<uint64_t>(device::available_host_bytes() / each, 1, static_cast<uint64_t>(num_threads())));
+  std::vector<char> passed(programs.size());  // (of a vector<bool> neighbours share a byte)
+  std::atomic<size_t> next = 0;
+  parallel_for(0, at_once, 1, [&](int64_t, int64_t) {
+    for (size_t i = next++; i < programs.size(); i = next++) {
+      try {
+        check_stop(stop);
+        passed[i] = passes(programs[i], python, limits, stop);
+      } catch (...) {
+        next = programs.size();  // the others take no further one
+        throw;
+      }
+    }
+  });
+  return {passed.begin(), passed.end()};
 }
 
 std::optional<std::string> run_python_tool(const std::string& source, const std::vector<std::string>& argv,
@@ -266,7 +287,7 @@ std::optional<std::string> run_python_tool(const std::string& source, const std:
   const Json arguments = argv;
   const std::string told = arguments.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n" +
                            std::to_string(source.size()) + "\n" + source + input;
-  const std::string said = run_one(kToolRunner, told, python, limits, kWord + kLength + kMostOfTool);
+  const std::string said = run_one(kToolRunner, told, python, limits, nullptr, kWord + kLength + kMostOfTool);
   if (said.size() < kWord + kLength) return std::nullopt;
   const std::string text = said.substr(kWord + kLength);
   if (said.substr(kWord, kLength) != fmt::format("{:0{}}", text.size(), kLength)) return std::nullopt;  // cut off

@@ -77,17 +77,16 @@ class Code : public Reward {
     MXT_ASSERT(run_);
   }
   Values score(std::span<const Answer> answers, StopFlag stop) override {
+    std::vector<std::string> programs;
+    for (const Answer& a : answers) programs.push_back(code_of(a.text) + "\n\n" + a.reference + "\n");
     Values out;
-    for (const Answer& a : answers) {
-      check_stop(stop);  // each may take all of its time
-      out.emplace_back(run_({code_of(a.text) + "\n\n" + a.reference + "\n"}, seconds_).at(0) ? 1 : 0);
-    }
+    for (const bool passed : run_(programs, seconds_, stop)) out.emplace_back(passed ? 1 : 0);
     return out;
   }
 
  private:
   double seconds_;
-  std::function<std::vector<bool>(const std::vector<std::string>&, double)> run_;
+  RewardServices::RunPrograms run_;
 };
 
 class ByModel : public Reward {

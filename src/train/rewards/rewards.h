@@ -51,7 +51,9 @@ class Reward {
 // What rewards need of rooms that training does not know.
 struct RewardServices {
   // Whether each Python program runs to its end, as eval/code/sandbox.h says; null where nothing was given.
-  std::function<std::vector<bool>(const std::vector<std::string>& programs, double seconds)> run_programs;
+  using RunPrograms =
+      std::function<std::vector<bool>(const std::vector<std::string>& programs, double seconds, StopFlag stop)>;
+  RunPrograms run_programs;
   // Opens a reward model that reads the policy's tokens: a number for each sequence.
   using ScoreSequences = std::function<std::vector<float>(const std::vector<std::vector<int32_t>>&, StopFlag)>;
   std::function<ScoreSequences(const std::string& folder)> open_model;
