@@ -18,7 +18,7 @@
 #include "machine.h"
 #include "model_files.h"
 #include "net/hub.h"
-#include "publish.h"
+#include "recipe_issues.h"
 #include "run_record.h"
 #include "serve/api_error.h"
 #include "shipped.h"
@@ -105,8 +105,8 @@ std::string CoachDesk::check(const std::string& text) {
   config::Recipe r;
   auto issues = config::check_recipe(text, "recipe", &r, this_machine);
   const bool valid = issues.empty();
-  if (valid) issues = publish_issues(r);
-  if (valid && issues.empty()) issues = roots_.outside(r);
+  if (valid) issues = roots_.outside(r);
+  if (valid && issues.empty()) issues = stage_issues(r);  // which looks into files
   OrderedJson j = check_answer(issues, r);
   // "what is wrong; what to do"
   for (auto& i : j["issues"]) {

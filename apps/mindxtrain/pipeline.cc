@@ -38,6 +38,7 @@
 #include "provenance/receipt.h"
 #include "quantize/quantize.h"
 #include "quantize_model.h"
+#include "recipe_issues.h"
 #include "reporter.h"
 #include "reward_models.h"
 #include "run_env.h"
@@ -214,6 +215,7 @@ Pipeline::Pipeline(const Options& o)
         "that reads them in eval.harness.tasks",
         recipe_.source);
   if (std::string_view(o_.verb) == "run" && quantizes()) quantize::check_scheme(recipe_.quantize->scheme);
+  require_trainable(recipe_, o_.data.empty());
   // A mistyped path is told before a minute of measuring.
   if (o_.data.empty() && recipe_.data.source == config::DataSource::kLocal && recipe_.data.path)
     data::find_source_files(*recipe_.data.path, recipe_.data.split);
@@ -374,6 +376,7 @@ train::RewardServices Pipeline::reward_services(int64_t longest) {
   out.run_programs = [](const std::vector<std::string>& programs, double seconds, StopFlag stop) {
     return eval::run_python_programs(programs, {.seconds = seconds}, stop);
   };
+  out.program_path = environment("PATH");
   out.open_model = [this, longest](const std::string& folder) {
     return open_reward_model(folder, *text_.tok, setup_->type, longest, *backend_.ops);
   };

@@ -9,6 +9,7 @@
 #include "cost.h"
 #include "estimate.h"
 #include "machine.h"
+#include "recipe_issues.h"
 #include "throttle.h"
 #include "verbs.h"
 
@@ -202,6 +203,7 @@ void add_plan(CLI::App& app) {
     if (o->list) return list_devices(price_table(o->estimate.prices), o->json);
     if (o->recipe.empty()) fail_input("plan: which recipe? (mindxtrain plan RECIPE, or --list-devices)");
     const config::Recipe recipe = load_recipe(o->recipe);
+    require_trainable(recipe);
     apply_throttle(recipe, o->threads);
     const OrderedJson j = estimate(recipe, o->estimate);
     if (o->json) {

@@ -9,10 +9,8 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "config/yaml.h"
 #include "model_files.h"
 #include "publish/steps.h"
-#include "till.h"
 #include "verbs.h"
 
 namespace mxt::app {
@@ -46,40 +44,7 @@ void print(const publish::StepOutcome& o) {
   std::fflush(stdout);
 }
 
-// Of a dotted key, or of its nearest parent that the text gives.
-config::YamlMark mark_of(const config::YamlNode& root, std::string_view key) {
-  config::YamlMark at = root.mark;
-  const config::YamlNode* node = &root;
-  for (const std::string_view part : split(key, '.')) {
-    const auto e = std::find_if(node->entries.begin(), node->entries.end(),
-                                [&](const config::YamlNode::Entry& x) { return x.key == part; });
-    if (e == node->entries.end()) break;
-    at = e->mark;
-    node = &e->value;
-  }
-  return at;
-}
-
 }  // namespace
-
-std::vector<config::Issue> publish_issues(const config::Recipe& r) {
-  std::vector<std::string> wrong = publish::wrong_settings(r);
-  for (std::string& w : wrong_billing(r)) wrong.push_back(std::move(w));
-  const config::YamlResult yaml = config::parse_yaml(r.text);
-  std::vector<config::Issue> out;
-  for (const std::string& w : wrong) {  // "publish.hf.repo: what"
-    config::Issue i;
-    i.source = r.source;
-    const size_t colon = w.starts_with("publish.") ? w.find(": ") : std::string::npos;
-    i.key = colon == std::string::npos ? "publish" : w.substr(0, colon);
-    i.what = colon == std::string::npos ? w : w.substr(colon + 2);
-    const config::YamlMark at = mark_of(yaml.root, i.key);
-    i.line = at.line;
-    i.column = at.column;
-    out.push_back(std::move(i));
-  }
-  return out;
-}
 
 void publish_run(const PublishOptions& o) {
   publish::Run run = publish::open_run(o.run);

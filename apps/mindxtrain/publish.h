@@ -17,8 +17,6 @@ struct PublishOptions {
   std::function<void(config::Recipe&)> adjust;  // of the publish section, by a verb's own options
 };
 
-// What publishing, or a server that is paid, would refuse in a valid recipe, at its place in the file.
-std::vector<config::Issue> publish_issues(const config::Recipe& recipe);
 // Does the steps and prints their results.
 void publish_run(const PublishOptions& options);
 publish::Surroundings publish_surroundings();

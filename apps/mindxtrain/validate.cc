@@ -5,7 +5,8 @@
 #include "base/files.h"
 #include "config/recipe.h"
 #include "machine.h"
-#include "publish.h"
+#include "publish/steps.h"
+#include "recipe_issues.h"
 #include "verbs.h"
 
 namespace mxt::app {
@@ -46,7 +47,7 @@ void add_validate(CLI::App& app) {
   c->callback([o] {
     config::Recipe r;
     auto issues = config::check_recipe(recipe_text(o->recipe), o->recipe, &r, this_machine);
-    if (issues.empty()) issues = publish_issues(r);
+    if (issues.empty()) issues = stage_issues(r);
     if (!issues.empty()) g_exit = 1;
     if (o->json) {
       const OrderedJson j = check_answer(issues, r);

@@ -311,15 +311,11 @@ OrderedJson RowSource::describe() const {
   return j;
 }
 
-namespace {
-
 Answers answers_of(const config::Method& m) {
   if (m.is_rl()) return Answers::kPrompts;
   if (!m.is_preference()) return Answers::kNone;
   return m.kind == config::MethodKind::kKto ? Answers::kLabelled : Answers::kPairs;
 }
-
-}  // namespace
 
 void check_supported(const config::Recipe& r) {
   const config::Data& d = r.data;

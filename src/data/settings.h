@@ -68,6 +68,7 @@ struct RowSource {
 // What the method asks of rows: documents; pairs of answers to a prompt; answers with a label (pairs are two of these);
 // prompts to sample answers to.
 enum class Answers { kNone, kPairs, kLabelled, kPrompts };
+Answers answers_of(const config::Method& method);
 
 struct Settings {
   Answers answers = Answers::kNone;

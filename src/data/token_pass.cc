@@ -9,6 +9,7 @@
 #include "base/threads.h"
 #include "data/dataset.h"
 #include "data/encode/encode.h"
+#include "data/first_row.h"
 
 namespace mxt::data {
 namespace {
@@ -176,31 +177,8 @@ const Layout& TokenPass::set_layout(const RowStream& stream, const Record& first
 
 void TokenPass::refuse_shape(const Record& first, const Layout& layout) const {
   const Shape shape = layout.shape;
-  const bool pair = shape == Shape::kPreference || shape == Shape::kTokenPair;
+  require_shape(s_.answers, first, layout);
   const bool labelled = shape == Shape::kLabelled || shape == Shape::kTokenAnswer;
-  if (s_.answers == Answers::kPairs && !pair)
-    fail_input(
-        "{}: rows are {}, this method compares two answers: give rows \"prompt\", \"chosen\" and \"rejected\" (name "
-        "yours by data.columns)",
-        first.where(), name_of(shape));
-  if (s_.answers == Answers::kLabelled && !pair && !labelled)
-    fail_input(
-        "{}: rows are {}, this method judges answers: give rows \"prompt\", \"completion\" and \"label\" (true or "
-        "false), or pairs \"chosen\" and \"rejected\"",
-        first.where(), name_of(shape));
-  if (s_.answers == Answers::kPrompts && (pair || labelled || shape == Shape::kTokens || shape == Shape::kText))
-    fail_input(
-        "{}: rows are {}, this method samples answers to prompts: give rows \"prompt\" and \"answer\", \"question\" "
-        "and "
-        "\"answer\", or \"messages\" that end with the answer",
-        first.where(), name_of(shape));
-  if (s_.answers == Answers::kNone && (pair || shape == Shape::kReference)) {
-    read_example(first, layout);  // says what is wrong with it, if anything is
-    fail_input(
-        "{}: rows are {}, for preference or reinforcement methods (train.method.kind: dpo, orpo, kto, grpo); to train "
-        "on answers name them by data.columns, as {{prompt: prompt, {}: completion}}",
-        first.where(), name_of(shape), pair ? "chosen" : "answer");
-  }
   if (s_.answers == Answers::kNone && labelled)
     coder_.warn_once("label",
                      fmt::format("{}: every answer is trained on, whatever its \"label\" says", first.where()));

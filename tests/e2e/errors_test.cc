@@ -38,6 +38,44 @@ TEST(Errors, CommandLinesThatCannotBeMeantSo) {
   expect_error(cli::run("quantize --scheme gguf_q8_0 --per-tensor --out " + (f / "q") + model), 1, {"--per-tensor"});
 }
 
+// What only a run would meet hours later: said by validate, plan and run alike, at its place.
+TEST(Errors, RewardsAndRowsThatCannotBeUsedAreNoRun) {
+  cli::Folder f("rewards");
+  const auto recipe = [&](const std::string& rewards, const std::string& data) {
+    write_file_atomic(f / "r.yaml",
+                      "meta: {project: test, run_name: rewards}\nhardware: {name: cpu}\nmodel: {name: \"" +
+                          cli::golden("qwen3_gqa") + "\"}\ndata: {source: local, seq_len: 64, " + data +
+                          "}\ntrain:\n  method:\n    kind: grpo\n    rewards:\n      - {kind: length, max_tokens: "
+                          "8}\n      - " +
+                          rewards + "\n");
+  };
+  const std::string good = f / "good.jsonl", bad = f / "bad.jsonl", open = f / "open.jsonl";
+  write_file_atomic(good, "{\"prompt\": \"1+1\", \"answer\": \"2\"}\n");
+  write_file_atomic(bad, "{\"prompt\": \"1+1\", \"gold\": \"2\"}\n");
+  write_file_atomic(open, "{\"messages\": [{\"role\": \"user\", \"content\": \"1+1\"}]}\n");
+  const auto expect = [&](const std::string& where, const std::vector<std::string>& words) {
+    for (const std::string& verb : {"validate " + (f / "r.yaml"), "plan " + (f / "r.yaml"),
+                                    "train " + (f / "r.yaml") + " --out " + (f / "out")}) {
+      const cli::Result r = cli::run(verb);
+      expect_error(r, 1, words);
+      EXPECT_NE(r.out.find("r.yaml:" + where), std::string::npos) << verb << ": " << r.out;
+    }
+    EXPECT_FALSE(fs::exists(f / "out/data"));
+  };
+  recipe("{kind: regex, pattern: \"[0-9\"}", "path: \"" + good + "\"");
+  expect("10:", {"train.method.rewards[1].pattern: "});
+  recipe("{kind: json_schema, schema: /none.json}", "path: \"" + good + "\"");
+  expect("10:", {"train.method.rewards[1].schema: /none.json"});
+  recipe("{kind: exact}", "path: \"" + bad + "\"");
+  expect("4:", {"data.path: " + bad + ":1: ", "gold"});
+  recipe("{kind: exact}", "path: \"" + open + "\"");
+  expect("4:", {"data.path: " + open + ":1: ", "no assistant's text"});
+  recipe("{kind: exact}", "path: \"" + good + "\", columns: {prompt: prompt, gold: answer}");
+  expect("4:", {"no column \"gold\""});
+  recipe("{kind: exact}", "path: \"" + bad + "\", columns: {prompt: prompt, gold: answer}");
+  expect_error(cli::run("validate " + (f / "r.yaml")), 0, {"valid"});
+}
+
 // What a recipe says and a run does not do is said; what it takes is taken.
 TEST(Errors, WhatARunDoesNotTakeIsSaid) {
   cli::Folder f("taken");

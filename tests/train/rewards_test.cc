@@ -95,6 +95,46 @@ TEST(Rewards, BeyondWhatAStepCanHoldAreRefused) {
   EXPECT_EQ(refused(R"("reward":-1e15,"old_logprobs":[-1e30])"), "");
 }
 
+// With the key of each, all of them at once; what a run makes of them says the same.
+TEST(Rewards, ThatCannotBeUsedAreKnownBeforeARun) {
+  const std::string schema = testing::TempDir() + "/schema.json";
+  write_file_atomic(schema, R"({"type": "object", "propertys": {}})");
+  const auto wrong = [&](const std::string& rewards, const std::string& more = "") {
+    return wrong_rewards(
+        config::parse_recipe("meta: {project: p, run_name: tiny}\nmodel: {name: org/base}\nhardware: {name: cpu}\n"
+                             "data: {source: synth}\ntrain: {method: {kind: rloo, rewards: [" +
+                                 rewards + "]" + more + "}}\n",
+                             "r.yaml"),
+        "/none:/bin");
+  };
+  const auto all = wrong(
+      "{kind: regex, pattern: \"(\"}, {kind: http, url: \"ftp://x\"}, {kind: command, name: a, command: "
+      "[no_such_program]}, {kind: command, name: b, command: [/none/x]}, {kind: command, name: c, "
+      "command: [/tmp]}, {kind: json_schema, name: d, schema: /none.json}, {kind: json_schema, name: e, "
+      "schema: " +
+      schema + "}, {kind: http, name: f, url: \"http://me:s3cret@host/\"}");
+  const char* begins[] = {"train.method.rewards[0].pattern: ",
+                          "train.method.rewards[1].url: ",
+                          "train.method.rewards[2].command: no_such_program cannot be started: no folder of PATH",
+                          "train.method.rewards[3].command: /none/x cannot be started: No such file",
+                          "train.method.rewards[4].command: /tmp cannot be started: Is a directory",
+                          "train.method.rewards[5].schema: /none.json",
+                          "train.method.rewards[6].schema: ",
+                          "train.method.rewards[7].url: "};
+  ASSERT_EQ(all.size(), std::size(begins));
+  for (size_t i = 0; i < all.size(); ++i) EXPECT_TRUE(all[i].starts_with(begins[i])) << all[i];
+  EXPECT_NE(all[6].find("#/propertys"), std::string::npos) << all[6];
+  EXPECT_EQ(all[7].find("s3cret"), std::string::npos) << all[7];
+  EXPECT_TRUE(wrong("{kind: command, command: [sh, -c, x]}, {kind: regex, pattern: \"[0-9]+\"}, {kind: code}").empty());
+  const auto tools =
+      wrong("{kind: answer}", ", tools: [{kind: calculator}, {kind: lookup, table: " + schema +
+                                  "}, {kind: lookup, name: b, table: /none.json}, {kind: command, command: "
+                                  "[/none.py]}]");
+  ASSERT_EQ(tools.size(), 2u);
+  EXPECT_TRUE(tools[0].starts_with("train.method.tools[2].table: /none.json")) << tools[0];
+  EXPECT_TRUE(tools[1].starts_with("train.method.tools[3].command: /none.py")) << tools[1];
+}
+
 // One call, so that who runs them may do so side by side, and may end them.
 TEST(Rewards, CodeIsRunAllAtOnceUntilAStop) {
   config::Method m = config::default_method(config::MethodKind::kGrpo);

@@ -47,6 +47,9 @@ Document encode_example(const Example& example, const SampleEncoder& coder, cons
 Document encode_answers(const Example& example, const SampleEncoder& coder, const EncodeRules& rules,
                         const std::string& where);
 
+// pair.cc. Errors (kBadInput): the row holds no prompt with an answer.
+void require_answer(const Example& example, const std::string& where);
+
 // pair.cc: a prompt to sample answers to, and the answer that they are measured against, as the second sequence; all of
 // it is marked as trained, since nothing is. Errors: no answer in the row, a conversation without a template.
 Document encode_prompt(const Example& example, const SampleEncoder& coder, const EncodeRules& rules,

@@ -79,15 +79,27 @@ Document encode_answers(const Example& e, const SampleEncoder& coder, const Enco
   return d;
 }
 
+void require_answer(const Example& e, const std::string& where) {
+  if (e.kind == Example::Kind::kChat) {
+    const OrderedJson& messages = *e.messages;
+    if (messages.empty() || messages.back().value("role", "") != "assistant" || !messages.back().contains("content") ||
+        !messages.back()["content"].is_string())
+      fail_input("{}: the row ends with no assistant's text: that is the answer which samples are measured against",
+                 where);
+  } else if (e.kind != Example::Kind::kCompletion) {
+    fail_input(
+        "{}: the row has no prompt with an answer: give \"prompt\" and \"answer\", or messages that end with one",
+        where);
+  }
+}
+
 Document encode_prompt(const Example& e, const SampleEncoder& coder, const EncodeRules& rules,
                        const std::string& where) {
+  require_answer(e, where);
   Document d;
   std::string answer;
   if (e.kind == Example::Kind::kChat) {
     OrderedJson messages = *e.messages;
-    if (messages.empty() || messages.back()["role"] != "assistant" || !messages.back()["content"].is_string())
-      fail_input("{}: the row ends with no assistant's text: that is the answer which samples are measured against",
-                 where);
     if (!coder.has_chat_template())
       fail_input("{}: the row is a conversation and the model has no chat template; use an instruct model", where);
     answer = messages.back()["content"].get<std::string>();
@@ -95,15 +107,11 @@ Document encode_prompt(const Example& e, const SampleEncoder& coder, const Encod
     const RenderedChat chat = coder.render_prompt(messages, e.tools.get());
     say_notes(chat, coder, where);
     d.ids = coder.encode(chat.text, chat.plain, nullptr);
-  } else if (e.kind == Example::Kind::kCompletion) {
+  } else {
     answer = e.completion;
     Example prompt;
     prompt.text = e.text;
     d = encode_example(prompt, coder, {true, rules.begin_text, false}, where);
-  } else {
-    fail_input(
-        "{}: the row has no prompt with an answer: give \"prompt\" and \"answer\", or messages that end with one",
-        where);
   }
   if (d.ids.empty()) fail_input("{}: the prompt is empty", where);
   const std::vector<ByteSpan> plain{{0, answer.size()}};

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -105,12 +106,27 @@ class Child {
   std::optional<int> code_;  // once it has ended
 };
 
+// Why a program cannot be started, "" where it can; as execvp finds it.
+std::string why_not(const std::string& program, const std::string& program_path) {
+  const auto look = [](const std::string& file) -> std::string {
+    struct stat st{};
+    if (::stat(file.c_str(), &st) != 0 || (!S_ISDIR(st.st_mode) && ::access(file.c_str(), X_OK) != 0))
+      return std::strerror(errno);
+    return S_ISDIR(st.st_mode) ? std::strerror(EISDIR) : "";
+  };
+  if (program.find('/') != std::string::npos) return look(program);
+  if (program_path.empty()) return "";
+  for (const std::string_view folder : split(program_path, ':'))
+    if (look(std::string(folder.empty() ? "." : folder) + "/" + program).empty()) return "";
+  return "no folder of PATH holds it; give its path";
+}
+
 class Command : public Reward {
  public:
-  // A path is looked at before anything is sampled; a bare name is found by PATH when it is started.
-  explicit Command(const config::RewardPart& part) : command_(part.command), seconds_(part.timeout_seconds) {
-    if (command_[0].find('/') != std::string::npos && ::access(command_[0].c_str(), X_OK) != 0)
-      fail_missing("train.method.rewards: {} cannot be started: {}", command_[0], std::strerror(errno));
+  Command(const config::RewardPart& part, const std::string& at, const std::string& program_path)
+      : command_(part.command), seconds_(part.timeout_seconds) {
+    if (const std::string why = why_not(command_[0], program_path); !why.empty())
+      fail_missing("{}.command: {} cannot be started: {}", at, printable(command_[0]), why);
   }
 
   Values score(std::span<const Answer> answers, StopFlag stop) override {
@@ -212,8 +228,8 @@ class Command : public Reward {
 
 class Endpoint : public Reward {
  public:
-  explicit Endpoint(const config::RewardPart& part) : url_(*part.url), seconds_(part.timeout_seconds) {
-    net::public_url(url_, "train.method.rewards: url");
+  Endpoint(const config::RewardPart& part, const std::string& at) : url_(*part.url), seconds_(part.timeout_seconds) {
+    net::public_url(url_, at + ".url");
   }
 
   Values score(std::span<const Answer> answers, StopFlag stop) override {
@@ -261,7 +277,12 @@ class Endpoint : public Reward {
 
 }  // namespace
 
-std::unique_ptr<Reward> make_command_reward(const config::RewardPart& part) { return std::make_unique<Command>(part); }
-std::unique_ptr<Reward> make_http_reward(const config::RewardPart& part) { return std::make_unique<Endpoint>(part); }
+std::unique_ptr<Reward> make_command_reward(const config::RewardPart& part, const std::string& at,
+                                            const std::string& program_path) {
+  return std::make_unique<Command>(part, at, program_path);
+}
+std::unique_ptr<Reward> make_http_reward(const config::RewardPart& part, const std::string& at) {
+  return std::make_unique<Endpoint>(part, at);
+}
 
 }  // namespace mxt::train

@@ -11,6 +11,7 @@
 #include "infer/final_answer.h"
 #include "pytext/python_regex.h"
 #include "train/rewards/json_schema.h"
+#include "train/tools/tools.h"
 
 namespace mxt::train {
 namespace {
@@ -91,8 +92,8 @@ class Code : public Reward {
 
 class ByModel : public Reward {
  public:
-  ByModel(const config::RewardPart& part, const RewardServices& services) {
-    if (!services.open_model) fail_missing("train.method.rewards: kind model: the policy has no tokenizer to compare");
+  ByModel(const config::RewardPart& part, const std::string& at, const RewardServices& services) {
+    if (!services.open_model) fail_missing("{}: kind model: the policy has no tokenizer to compare", at);
     score_ = services.open_model(*part.model);
   }
   Values score(std::span<const Answer> answers, StopFlag stop) override {
@@ -115,7 +116,16 @@ std::string calls_text(const Answer& a) {
   return called.empty() ? a.text : called;
 }
 
-std::unique_ptr<Reward> make(const config::RewardPart& part, const RewardServices& services) {
+std::shared_ptr<const JsonSchema> read_schema(const std::string& path, const std::string& at) {
+  try {
+    return std::make_shared<const JsonSchema>(JsonSchema::read(path));
+  } catch (const Error& e) {
+    fail_input("{}.schema: {}", at, e.what());
+  }
+}
+
+// `at`: the part's key, for messages.
+std::unique_ptr<Reward> make(const config::RewardPart& part, const std::string& at, const RewardServices& services) {
   using K = config::RewardKind;
   switch (part.kind) {
     case K::kAnswer:
@@ -123,7 +133,7 @@ std::unique_ptr<Reward> make(const config::RewardPart& part, const RewardService
     case K::kExact:
       return each([](const Answer& a) { return trim(a.text) == trim(a.reference) ? 1.0 : 0.0; });
     case K::kRegex: {
-      auto regex = std::make_shared<const pytext::PythonRegex>(*part.pattern, "train.method.rewards: pattern");
+      auto regex = std::make_shared<const pytext::PythonRegex>(*part.pattern, at + ".pattern");
       return each([regex](const Answer& a) { return regex->search(a.text) ? 1.0 : 0.0; });
     }
     case K::kLength:
@@ -131,8 +141,7 @@ std::unique_ptr<Reward> make(const config::RewardPart& part, const RewardService
         return length_reward(a.tokens, least, most);
       });
     case K::kJsonSchema: {
-      auto schema = std::make_shared<const JsonSchema>(JsonSchema::read(*part.schema));
-      return each([schema](const Answer& a) {
+      return each([schema = read_schema(*part.schema, at)](const Answer& a) {
         const auto j = read_ordered_json(trim(a.text));
         return j && schema->allows(*j) ? 1.0 : 0.0;
       });
@@ -142,14 +151,16 @@ std::unique_ptr<Reward> make(const config::RewardPart& part, const RewardService
     case K::kCode:
       return std::make_unique<Code>(part, services);
     case K::kCommand:
-      return make_command_reward(part);
+      return make_command_reward(part, at, services.program_path);
     case K::kHttp:
-      return make_http_reward(part);
+      return make_http_reward(part, at);
     case K::kModel:
-      return std::make_unique<ByModel>(part, services);
+      return std::make_unique<ByModel>(part, at, services);
   }
   return nullptr;
 }
+
+std::string key_of(size_t part) { return fmt::format("train.method.rewards[{}]", part); }
 
 // What `reward` says, as a list of one.
 config::RewardPart single(const config::Method& m) {
@@ -163,11 +174,31 @@ config::RewardPart single(const config::Method& m) {
 
 }  // namespace
 
+std::vector<std::string> wrong_rewards(const config::Recipe& r, const std::string& program_path) {
+  const config::Method& m = r.train.method;
+  if (!m.is_rl() || r.train.rollouts.path) return {};
+  std::vector<std::string> out;
+  RewardServices services;
+  services.program_path = program_path;
+  for (size_t i = 0; i < m.rewards.size(); ++i) {
+    const config::RewardKind kind = m.rewards[i].kind;
+    if (kind == config::RewardKind::kCode || kind == config::RewardKind::kModel) continue;  // are all services
+    try {
+      make(m.rewards[i], key_of(i), services);
+    } catch (const Error& e) {
+      out.emplace_back(e.what());
+    }
+  }
+  for (std::string& w : wrong_tools(m)) out.push_back(std::move(w));
+  return out;
+}
+
 Rewards::Rewards(const config::Method& m, const RewardServices& services) {
   std::vector<config::RewardPart> all = m.rewards;
   if (all.empty()) all.push_back(single(m));
-  for (const config::RewardPart& part : all)
-    parts_.push_back({part, part.name.value_or(std::string(config::text_of(part.kind))), make(part, services)});
+  for (size_t i = 0; i < all.size(); ++i)
+    parts_.push_back({all[i], all[i].name.value_or(std::string(config::text_of(all[i].kind))),
+                      make(all[i], m.rewards.empty() ? "train.method" : key_of(i), services)});
 }
 
 void Rewards::score(std::span<const Answer> answers, std::span<Completion* const> completions, StopFlag stop) {

@@ -57,11 +57,17 @@ struct RewardServices {
   // Opens a reward model that reads the policy's tokens: a number for each sequence.
   using ScoreSequences = std::function<std::vector<float>(const std::vector<std::vector<int32_t>>&, StopFlag)>;
   std::function<ScoreSequences(const std::string& folder)> open_model;
+  std::string program_path;  // where the command of a bare name is looked for, as PATH says it; "": when it is started
 };
+
+// What of the rewards, and of the tools that answers may call, cannot be used, each "KEY: what; what to do", as far as
+// it is known before anything runs: a pattern or a schema that is not understood, a command or a file that is not here,
+// an address that is none. Empty where given rollouts bring the rewards, or the method samples nothing.
+std::vector<std::string> wrong_rewards(const config::Recipe& recipe, const std::string& program_path);
 
 class Rewards {
  public:
-  // Errors (kBadInput, kMissing): a pattern, a schema or a command that cannot be used.
+  // Errors (kBadInput, kMissing): what wrong_rewards() says, and services that cannot be had.
   Rewards(const config::Method& method, const RewardServices& services);
   // Fills in reward and rewards of each completion. kBadInput, by name, where a reward without error_value failed, or
   // where they come to more than kMostReward.
@@ -77,8 +83,10 @@ class Rewards {
 };
 
 // outside.cc
-std::unique_ptr<Reward> make_command_reward(const config::RewardPart& part);
-std::unique_ptr<Reward> make_http_reward(const config::RewardPart& part);
+// `at`: the part's key, for messages.
+std::unique_ptr<Reward> make_command_reward(const config::RewardPart& part, const std::string& at,
+                                            const std::string& program_path);
+std::unique_ptr<Reward> make_http_reward(const config::RewardPart& part, const std::string& at);
 // tool_call.cc
 double tool_call_reward(std::string_view answer, std::string_view reference);
 

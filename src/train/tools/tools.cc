@@ -24,15 +24,46 @@ std::map<std::string, std::string> read_table(const std::string& path) {
   return out;
 }
 
+// What a tool reads before it can answer. Errors (kBadInput) begin with `at`, its key.
+template <typename F>
+auto read_for(const std::string& at, F&& read) {
+  try {
+    return read();
+  } catch (const Error& e) {
+    fail_input("{}: {}", at, e.what());
+  }
+}
+
+std::map<std::string, std::string> table_of(const config::RolloutTool& tool, size_t i) {
+  if (!tool.table) return {};
+  return read_for(fmt::format("train.method.tools[{}].table", i), [&] { return read_table(*tool.table); });
+}
+
+std::string source_of(const config::RolloutTool& tool, size_t i) {
+  if (tool.command.empty()) return "";
+  return read_for(fmt::format("train.method.tools[{}].command", i), [&] { return read_file(tool.command[0]); });
+}
+
 }  // namespace
+
+std::vector<std::string> wrong_tools(const config::Method& m) {
+  std::vector<std::string> out;
+  for (size_t i = 0; i < m.tools.size(); ++i) {
+    try {
+      table_of(m.tools[i], i), source_of(m.tools[i], i);
+    } catch (const Error& e) {
+      out.emplace_back(e.what());
+    }
+  }
+  return out;
+}
 
 Tools::Tools(const config::Method& m, const ToolServices& services)
     : services_(services), max_turns_(m.max_tool_turns) {
-  for (const config::RolloutTool& tool : m.tools) {
-    Entry e{tool, {}, {}};
-    if (tool.table) e.table = read_table(*tool.table);
-    if (!tool.command.empty()) e.source = read_file(tool.command[0]);
-    tools_.emplace(tool.name.value_or(std::string(config::text_of(tool.kind))), std::move(e));
+  for (size_t i = 0; i < m.tools.size(); ++i) {
+    const config::RolloutTool& tool = m.tools[i];
+    tools_.emplace(tool.name.value_or(std::string(config::text_of(tool.kind))),
+                   Entry{tool, table_of(tool, i), source_of(tool, i)});
   }
   const auto outside = [](const config::RolloutTool& t) { return t.kind == config::RolloutToolKind::kCommand; };
   if (std::any_of(m.tools.begin(), m.tools.end(), outside))

@@ -32,6 +32,9 @@ struct ToolServices {
   std::function<std::vector<int32_t>(std::span<const infer::Call>, std::span<const std::string>)> turn;
 };
 
+// What of the tools cannot be used, each "KEY: what", as wrong_rewards() (train/rewards/rewards.h) says it.
+std::vector<std::string> wrong_tools(const config::Method& method);
+
 class Tools {
  public:
   // Errors (kBadInput, kMissing): a table or a program that cannot be read, a policy without a chat template.
