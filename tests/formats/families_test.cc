@@ -85,8 +85,41 @@ TEST_P(GgufOf, FamilyReadsBackTheSame) {
   EXPECT_EQ(again.query_scalar, c.query_scalar);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, GgufOf, testing::Values("olmo2", "phi3", "gemma3"),
+INSTANTIATE_TEST_SUITE_P(Families, GgufOf, testing::Values("olmo2", "phi3", "gemma3", "qwen2"),
                          [](const auto& i) { return i.param; });
+
+// llama.cpp calls Mistral a llama and follows windows of neither; the file states them all the same.
+TEST(Families, AGgufOfAMistralKeepsItsWindow) {
+  TempFolder dir;
+  const ModelConfig c =
+      parse_model_config(parse_ordered_json(read_file(model("mistral") + "/config.json"), "mistral"), "mistral");
+  ASSERT_GT(c.layers[0].window, 0);
+  const auto reread = [&](const ModelConfig& from, const auto& more) {
+    GgufWriter out(dir / "m.gguf");
+    write_gguf_model(out, from, "m", 0);
+    more(out);
+    out.declare("token_embd.weight", GgmlType::kF32, {from.vocab_size, from.hidden_size});
+    const std::vector<float> zero(static_cast<size_t>(from.vocab_size * from.hidden_size));
+    out.append("token_embd.weight", zero.data(), from.vocab_size);
+    return out.commit(), model_config_from_gguf(Gguf::open(dir / "m.gguf"));
+  };
+  const auto as_written = [](GgufWriter&) {};
+  const ModelConfig back = reread(c, as_written);
+  EXPECT_EQ(back.model_type, "mistral");
+  EXPECT_EQ(back.layers, c.layers);
+  EXPECT_EQ(parse_model_config(to_hf_config(back), "again").layers, c.layers);
+  // One that says nothing of windows is a llama.
+  ModelConfig wide = c;
+  for (LayerSpec& l : wide.layers) l.window = 0;
+  EXPECT_EQ(reread(wide, as_written).model_type, "llama");
+  // A window as wide as the context is none.
+  EXPECT_EQ(reread(wide, [](GgufWriter& w) { w.add("llama.attention.sliding_window", GgufValue::u32(64)); }).model_type,
+            "llama");
+  const ModelConfig olmo = plain_config("olmo2");
+  expect_refused(
+      [&] { reread(olmo, [](GgufWriter& w) { w.add("olmo2.attention.sliding_window", GgufValue::u32(8)); }); },
+      Exit::kMissing, "windows of olmo2");
+}
 
 TEST(Families, WhatAGgufCannotStateIsRefused) {
   TempFolder dir;

@@ -52,6 +52,10 @@ inline int64_t sliding_window(const ModelConfig& c) {
   return 0;
 }
 
+inline int64_t sliding_layers(const ModelConfig& c) {
+  return std::count_if(c.layers.begin(), c.layers.end(), [](const LayerSpec& l) { return l.window > 0; });
+}
+
 template <size_t N, size_t M>
 constexpr std::array<WeightName, N + M> joined(const WeightName (&a)[N], const WeightName (&b)[M]) {
   std::array<WeightName, N + M> out;

@@ -102,6 +102,29 @@ void read_sizes(const Gguf& g, const ArchKeys& k, const Family& f, ModelConfig& 
                tokens->size(), c.vocab_size);
 }
 
+// Where the file states a window, and it is less than the context.
+int64_t window_of(const ArchKeys& k) {
+  const int64_t window = k.find("attention.sliding_window", 0, kMaxTokens).value_or(0);
+  return window < k.need("context_length", 1, int64_t{1} << 40) ? window : 0;
+}
+
+// Of families whose windows llama.cpp does not follow. What a file states is the model's all the same.
+void read_windows(const ArchKeys& k, ModelConfig& c) {
+  const int64_t window = window_of(k);
+  if (window == 0) return;
+  if (c.family->windows == Windows::kNone)
+    fail_missing("{}: key \"{}\" is {}: windows of {} models are not built in", k.file().path(),
+                 k.key("attention.sliding_window"), window, c.model_type);
+  const std::string pattern = k.key("attention.sliding_window_pattern");  // a switch for each layer
+  const auto slides = k.file().find_value(pattern) ? k.list("attention.sliding_window_pattern") : std::nullopt;
+  if (slides && slides->size() != c.layers.size())
+    fail_input("{}: key \"{}\" must hold one value for each of the {} layers", k.file().path(), pattern, c.num_layers);
+  for (size_t i = 0; i < c.layers.size(); ++i) c.layers[i].window = !slides || (*slides)[i] != 0 ? window : 0;
+  if (c.family->windows != Windows::kSwitch && sliding_layers(c) != c.num_layers)
+    fail_missing("{}: key \"{}\": {} models with layers that do not slide are not built in", k.file().path(), pattern,
+                 c.model_type);
+}
+
 int64_t id_or_none(const Gguf& g, std::string_view key, int64_t vocabulary) {
   const int64_t id = g.integer(key).value_or(-1);
   return id < 0 || id >= vocabulary ? -1 : id;
@@ -127,6 +150,8 @@ ModelConfig model_config_from_gguf(const Gguf& g) {
     fail_missing("{}: GGUF models of architecture \"{}\" are not built in: {} are", g.path(), *arch,
                  known_gguf_architectures());
   const ArchKeys k(g, *arch);
+  // llama.cpp calls both llama.
+  if (f == &kLlama && window_of(k) > 0 && !g.find("blk.0.attn_q.bias")) f = &kMistral;
   ModelConfig c;
   c.family = f;
   c.model_type = f->model_type;
@@ -146,6 +171,7 @@ ModelConfig model_config_from_gguf(const Gguf& g) {
     fail_missing("{}: mixtures of experts of architecture \"{}\" are not built in", g.path(), *arch);
   c.layers.resize(static_cast<size_t>(c.num_layers));
   if (f->read_gguf) f->read_gguf(k, c);
+  if (!f->gguf_windows) read_windows(k, c);
   if (c.intermediate_size == 0) fail_input("{}: key \"{}\" is 0", g.path(), k.key("feed_forward_length"));
   c.tie_embeddings = is_tied(g);
   c.attention_bias = g.find("blk.0.attn_q.bias") || g.find("blk.0.attn_qkv.bias");

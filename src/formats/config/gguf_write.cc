@@ -23,11 +23,21 @@ void check_expressible(const ModelConfig& c) {
   if (stated_rotary(c) % 2 != 0) refuse("frequencies of an odd number of rotated coordinates");
   if (const std::string what = c.family->gguf_lacks(c); !what.empty()) refuse(what);
   if (r.kind == RopeScaling::Kind::kLongRope && c.family->gguf_beside.empty()) refuse("LongRoPE of this architecture");
-  int64_t window = 0;
-  for (const LayerSpec& l : c.layers) window = std::max(window, l.window);
-  if (window > 0 && !c.family->gguf_windows)
-    log::warn("a GGUF file cannot state this model's sliding window: its readers attend to more than {} tokens back",
-              window);
+}
+
+// Of families whose windows llama.cpp does not follow: as it states those of others.
+void write_windows(const GgufKeys& k, const ModelConfig& c) {
+  const int64_t window = sliding_window(c);
+  if (window == 0) return;
+  log::warn(
+      "the file states this model's window of {} tokens, which llama.cpp does not follow in {} models: beyond it "
+      "llama.cpp attends to what this program does not",
+      window, c.family->gguf);
+  k.whole("attention.sliding_window", window);
+  if (sliding_layers(c) == c.num_layers) return;
+  std::vector<uint64_t> slides;
+  for (const LayerSpec& l : c.layers) slides.push_back(l.window > 0);
+  k.switches("attention.sliding_window_pattern", std::move(slides));
 }
 
 // transformers' _compute_llama3_parameters, as divisors of the frequencies.
@@ -107,6 +117,7 @@ void write_gguf_model(GgufWriter& out, const ModelConfig& c, const std::string& 
   if (c.shared_expert_intermediate_size == 0) k.whole("feed_forward_length", c.intermediate_size);
   k.whole("attention.head_count", c.num_heads);
   c.family->write_gguf(k, c);
+  if (!c.family->gguf_windows) write_windows(k, c);
 }
 
 }  // namespace mxt::formats

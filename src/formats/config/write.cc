@@ -57,6 +57,16 @@ OrderedJson scaling_of(const RopeScaling& r) {
   return j;
 }
 
+// As these families' classes read it; those with keys of their own write them themselves.
+void write_windows(const ModelConfig& c, OrderedJson& j) {
+  const int64_t window = sliding_window(c);
+  if (window == 0 || c.family->gguf_windows) return;
+  j["sliding_window"] = window;
+  if (c.family->windows == Windows::kAll) return;
+  j["use_sliding_window"] = true;
+  for (const LayerSpec& l : c.layers) j["layer_types"].push_back(l.window > 0 ? "sliding_attention" : "full_attention");
+}
+
 }  // namespace
 
 void write_decoder(const ModelConfig& c, OrderedJson& j) {
@@ -74,6 +84,7 @@ void write_decoder(const ModelConfig& c, OrderedJson& j) {
   j["rope_scaling"] = scaling_of(c.rope_scaling);
   j["attention_bias"] = c.attention_bias;
   j["attention_dropout"] = c.attn_pdrop;
+  write_windows(c, j);
 }
 
 void write_rope_parameters(const ModelConfig& c, OrderedJson& j) {
