@@ -36,7 +36,8 @@ struct AdapterConfig {
   bool target_is_pattern = false;
   std::vector<std::string> exclude_modules;  // likewise
   bool exclude_is_pattern = false;
-  // Stacks of experts that PEFT wraps as parameters: "mlp.experts.gate_up_proj", "mlp.experts.down_proj".
+  // What PEFT wraps as parameters, by the endings of their names: stacks of experts (gate_up_proj, down_proj), and the
+  // matrix of a module that is no linear layer there ("gate.weight", a router's).
   std::vector<std::string> target_parameters;
   // Module name endings (or regular expressions, matched as PEFT does) to their own rank and alpha, in file order.
   std::vector<std::pair<std::string, int64_t>> rank_pattern;
@@ -45,9 +46,11 @@ struct AdapterConfig {
   std::vector<int64_t> layers_to_transform;  // empty: all
   std::vector<std::string> modules_to_save;  // trained whole, beside the matrices; endings of names
   bool saves_pattern = false;
-  // Whether PEFT would put a matrix on this module: by target_modules (where there are any),
+  // Whether PEFT would put a matrix on this module: by target_parameters, or by target_modules (where there are any),
   // exclude_modules and layers_to_transform.
   bool selects(std::string_view module) const;
+  // Whether it does so by target_parameters: then patterns go by the parameter's name.
+  bool wraps_weight_of(std::string_view module) const;
   int64_t rank(std::string_view module) const;
   double alpha(std::string_view module) const;
   double scaling(std::string_view module) const { return scaling_for(alpha(module), rank(module)); }

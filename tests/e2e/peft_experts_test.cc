@@ -29,7 +29,8 @@ TEST_P(PeftExperts, SayWhatPeftSaysBesideTheBaseAndMerged) {
   expect_same(f / "merged");
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, PeftExperts, testing::Values("both", "down", "gate_up", "converted"),
+INSTANTIATE_TEST_SUITE_P(Golden, PeftExperts,
+                         testing::Values("both", "down", "gate_up", "converted", "all_linear", "all_linear_shared"),
                          [](const auto& i) { return i.param; });
 
 TEST(PeftExperts, OfAnotherBaseAreRefused) {
@@ -51,7 +52,7 @@ TEST(PeftExperts, OfAnotherBaseAreRefused) {
     EXPECT_NE(r.out.find(says), std::string::npos) << r.out;
   };
   broken("r", 5, 1, "stacked experts");
-  broken("target_parameters", {"mlp.router.weight"}, 3, "mlp.router.weight");
+  broken("target_parameters", {"mlp.experts.gate_up_proj_bias"}, 3, "gate_up_proj_bias");
 }
 
 // What a run with experts' adapters saves, for PEFT (target_parameters) and one by one: the same function, which PEFT

@@ -39,3 +39,6 @@ make("down", "qwen3_5_moe", target_parameters=["mlp.experts.down_proj"], target_
 make("gate_up", "qwen3_5_moe", target_parameters=["mlp.experts.gate_up_proj"], target_modules=["o_proj"])
 # PEFT turns these names into its stacked form, with another rank for gate and up together.
 make("converted", "qwen3_moe", target_modules=["q_proj", "gate_proj", "up_proj", "down_proj"])
+# All linear layers: of Qwen3-MoE the router's matrix too, as a parameter; of Qwen3.5-MoE the gate of the shared expert.
+make("all_linear", "qwen3_moe", target_modules="all-linear")
+make("all_linear_shared", "qwen3_5_moe", target_modules="all-linear")

@@ -301,8 +301,8 @@ Adapter Adapter::open(const std::string& folder, const Family* base) {
       fail_input("{}: modules_to_save names \"{}\", and {} has no tensor of it: the file is incomplete", config, name,
                  weights);
   }
-  std::vector<std::string> stacks;
-  a.unstack(modules, &stacks, base && base->turned_experts);
+  std::vector<std::string> parameters;  // that PEFT wraps, whose names patterns go by
+  a.unstack(modules, &parameters, base && base->turned_experts);
   for (auto& [name, m] : modules) {
     if (a.slices_.contains(m.a.name)) {
       a.modules_.push_back(std::move(m));
@@ -321,7 +321,9 @@ Adapter Adapter::open(const std::string& folder, const Family* base) {
     m.out = m.b.shape[0];
     if (m.b.shape[1] != m.rank)
       fail_input("{}: module \"{}\": lora_A has rank {} and lora_B {}", weights, name, m.rank, m.b.shape[1]);
-    if (const int64_t want = a.config_.rank(name); want != m.rank)
+    std::string key = name;
+    if (a.config_.wraps_weight_of(name)) parameters.push_back(key += ".weight");
+    if (const int64_t want = a.config_.rank(key); want != m.rank)
       fail_input("{}: module \"{}\" has rank {} but adapter_config.json says {}: they do not belong together", weights,
                  name, m.rank, want);
     if (a.config_.use_dora != !m.magnitude.name.empty() || (a.config_.use_dora && m.magnitude.shape[0] != m.out))
@@ -331,7 +333,7 @@ Adapter Adapter::open(const std::string& folder, const Family* base) {
     if (a.config_.use_dora && m.embedding)
       fail_missing("{}: \"{}\" is an embedding with use_dora, which is not built in: merge the adapter with PEFT",
                    weights, name);
-    m.scaling = a.config_.scaling(name);
+    m.scaling = a.config_.scaling(key);
     a.modules_.push_back(std::move(m));
   }
   if (base) {
@@ -342,7 +344,7 @@ Adapter Adapter::open(const std::string& folder, const Family* base) {
     a.replaced_ = std::move(replaced);
   }
   std::vector<Module> named = a.modules_;
-  for (const std::string& s : stacks) named.emplace_back().name = s;
+  for (const std::string& s : parameters) named.emplace_back().name = s;
   say_unmatched(a.config_, named, config);
   return a;
 }

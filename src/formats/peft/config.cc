@@ -15,6 +15,8 @@
 namespace mxt::formats {
 namespace {
 
+constexpr std::string_view kWeight = ".weight";
+
 bool is_plain(std::string_view key) {
   for (char c : key)
     if (!(std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '-')) return false;
@@ -123,7 +125,15 @@ void parse_modules(const OrderedJson& j, const char* key, std::string_view sourc
 
 }  // namespace
 
+bool AdapterConfig::wraps_weight_of(std::string_view module) const {
+  const std::string weight = std::string(module) + ".weight";
+  return std::any_of(target_parameters.begin(), target_parameters.end(), [&](const std::string& t) {
+    return t.ends_with(kWeight) && (weight == t || weight.ends_with("." + t));
+  });
+}
+
 bool AdapterConfig::selects(std::string_view module) const {
+  if (wraps_weight_of(module)) return true;
   const auto named = [&](const std::vector<std::string>& names, bool pattern) {
     return std::any_of(names.begin(), names.end(), [&](const std::string& t) {
       if (pattern) return t == "all-linear" || key_matches(t, module);
@@ -202,9 +212,12 @@ AdapterConfig parse_adapter_config(const OrderedJson& j, std::string_view source
   bool pattern = false;
   parse_modules(j, "target_parameters", source, c.target_parameters, pattern);
   for (const std::string& t : c.target_parameters)
-    if (const auto last = t.substr(t.rfind('.') + 1); pattern || (last != "gate_up_proj" && last != "down_proj"))
-      fail_missing("{}: \"target_parameters\": \"{}\" is not built in: the experts' gate_up_proj and down_proj are",
-                   source, t);
+    if (const auto last = t.substr(t.rfind('.') + 1);
+        pattern || (last != "gate_up_proj" && last != "down_proj" && !t.ends_with(kWeight)))
+      fail_missing(
+          "{}: \"target_parameters\": \"{}\" is not built in (the experts' gate_up_proj and down_proj are, and a "
+          "module's weight): merge the adapter with PEFT",
+          source, t);
   parse_modules(j, "exclude_modules", source, c.exclude_modules, c.exclude_is_pattern);
   if (const OrderedJson* v = find(j, "layers_to_transform"))
     for (const OrderedJson& n : v->is_array() ? *v : OrderedJson::array({*v})) {
