@@ -352,9 +352,12 @@ void load_adapter(const std::string& folder, const graph::Graph& g, runtime::Par
   for (const auto& m : adapter.modules())
     if (!used.contains(m.name))
       fail_input(
-          "{}: the adapter has weights for {}, which this model has not (or this run does not train): it was made for "
-          "another base",
-          folder, m.name);
+          "{}: the adapter has weights for {}, which this {}: it was made for another base{}", folder, m.name,
+          plan ? "run does not train (or the model has not)" : "model has not",
+          plan ? fmt::format(", or name {} in train.method.target_modules, or merge it first: mindxtrain merge --model "
+                             "BASE --adapter {} --out DIR",
+                             m.name.substr(m.name.rfind('.') + 1), folder)
+               : "");
   if (plan) load_wholes(adapter, g, params);
   for (size_t i = 0; i < g.params.size(); ++i)
     if (g.params[i].adapter || models::is_head(g.params[i])) params.sync_weights(static_cast<graph::ParamId>(i));

@@ -219,6 +219,11 @@ void check_adapter(const config::Recipe& recipe, const formats::ModelConfig& mod
     const std::string last(last_part(t));
     on_head = on_head || is_head(last), on_table = on_table || is_table(last);
     if (is_head(last) || is_table(last)) continue;
+    if (model.num_experts > 0 && (last == "gate" || last == "router"))
+      fail_missing(
+          "{}: train.method.target_modules: \"{}\" is the experts' router, whose adapters are read, served and merged, "
+          "and not trained: leave it out",
+          recipe.source, t);
     if (std::find(known.begin(), known.end(), last) == known.end())
       fail_input("{}: train.method.target_modules: the model has no linear module \"{}\" (it has {}, lm_head and {})",
                  recipe.source, t, fmt::join(known, " "), last_part(module_of_embedding(model)));

@@ -237,5 +237,27 @@ TEST(ExpertTargets, ThatPeftCannotReadAreSaidBeforeTraining) {
   }
 }
 
+TEST(ExpertTargets, RoutersAreReadAndNotTrained) {
+  cli::Folder f("routers");
+  cli::Tiny t;
+  t.model = "qwen3_moe";
+  const auto said = [&](const std::string& method) {
+    t.method = method;
+    write_file_atomic(f / "r.yaml", cli::recipe(t));
+    const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
+    EXPECT_NE(r.code, 0) << r.out;
+    return r.out;
+  };
+  EXPECT_NE(said("{kind: lora, r: 2, target_modules: [q_proj, gate]}").find("is the experts' router"),
+            std::string::npos);
+  const std::string adapter = std::string(kSourceDir) + "/tests/golden/peft_experts/all_linear";
+  const std::string why = said(
+      "{kind: lora, r: 2, alpha: 6, rank_pattern: {gate_proj: 4, up_proj: 4}, alpha_pattern: "
+      "{gate_proj: 12, up_proj: 12}, target_modules: all-linear, layers_to_transform: [0, 2], init_adapter: \"" +
+      adapter + "\"}");
+  EXPECT_NE(why.find("weights for model.layers.0.mlp.gate, which this run does not train"), std::string::npos) << why;
+  EXPECT_NE(why.find("merge it first"), std::string::npos) << why;
+}
+
 }  // namespace
 }  // namespace mxt
