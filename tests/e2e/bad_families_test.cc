@@ -237,6 +237,24 @@ TEST(ExpertTargets, ThatPeftCannotReadAreSaidBeforeTraining) {
   }
 }
 
+TEST(ExpertTargets, OfSomeLayersAreOfAllTheirExperts) {
+  cli::Folder f("some_layers");
+  cli::Tiny t;
+  t.model = "qwen3_moe";
+  t.steps = 1;
+  t.method = "{kind: lora, r: 2, target_modules: [down_proj], layers_to_transform: [2]}";
+  write_file_atomic(f / "r.yaml", cli::recipe(t));
+  const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
+  ASSERT_EQ(r.code, 0) << r.out;
+  const auto file = formats::Safetensors::open(f / "out/checkpoint/adapter_model.safetensors");
+  EXPECT_EQ(file.tensors().size(), 12u);  // A and B of six experts
+  for (const auto& tensor : file.tensors()) EXPECT_NE(tensor.name.find(".layers.2."), std::string::npos) << tensor.name;
+  t.method.insert(1, "init_adapter: \"" + (f / "out/checkpoint") + "\", ");
+  write_file_atomic(f / "on.yaml", cli::recipe(t));
+  const auto on = cli::run("train " + (f / "on.yaml") + " --out " + (f / "on"));
+  EXPECT_EQ(on.code, 0) << on.out;
+}
+
 TEST(ExpertTargets, RoutersAreReadAndNotTrained) {
   cli::Folder f("routers");
   cli::Tiny t;

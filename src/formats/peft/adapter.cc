@@ -301,6 +301,9 @@ Adapter Adapter::open(const std::string& folder, const Family* base) {
       fail_input("{}: modules_to_save names \"{}\", and {} has no tensor of it: the file is incomplete", config, name,
                  weights);
   }
+  // (PEFT takes the last number of a name for its layer: of experts' modules whatever the file holds counts.)
+  AdapterConfig of_experts = a.config_;
+  of_experts.layers_to_transform.clear();
   std::vector<std::string> parameters;  // that PEFT wraps, whose names patterns go by
   a.unstack(modules, &parameters, base && base->turned_experts);
   for (auto& [name, m] : modules) {
@@ -311,7 +314,7 @@ Adapter Adapter::open(const std::string& folder, const Family* base) {
     m.name = name;
     if (m.a.name.empty() || m.b.name.empty())
       fail_input("{}: module \"{}\" has only one of lora_A and lora_B: the file is incomplete", weights, name);
-    if (!a.config_.selects(name))
+    if (!(name.find(".experts.") != std::string::npos ? of_experts : a.config_).selects(name))
       fail_input(
           "{}: holds matrices of \"{}\", which adapter_config.json does not select (target_modules, "
           "layers_to_transform): they do not belong together",

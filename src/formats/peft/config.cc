@@ -146,12 +146,12 @@ bool AdapterConfig::selects(std::string_view module) const {
   if (layers_to_transform.empty() ||
       (!target_is_pattern && std::find(target_modules.begin(), target_modules.end(), module) != target_modules.end()))
     return true;
-  // The layer is the last number in the name.
+  // The layer is the first number in the name; of an expert's module a second one follows.
   std::optional<int64_t> layer;
   for (const std::string_view part : split(module, '.')) {
     int64_t n = 0;
     const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), n);
-    if (error == std::errc() && end == part.data() + part.size()) layer = n;
+    if (!layer && error == std::errc() && end == part.data() + part.size()) layer = n;
   }
   return layer &&
          std::find(layers_to_transform.begin(), layers_to_transform.end(), *layer) != layers_to_transform.end();
