@@ -28,10 +28,15 @@ void require_shape(Answers answers, const Record& first, const Layout& layout) {
         first.where(), name_of(shape));
   if (answers == Answers::kNone && (pair || shape == Shape::kReference)) {
     read_example(first, layout);  // says what is wrong with it, if anything is
+    const auto theirs = [&](std::string_view ours) {
+      for (const auto& [our, their] : layout.columns)
+        if (our == ours) return their;
+      return std::string(ours);
+    };
     fail_input(
         "{}: rows are {}, for preference or reinforcement methods (train.method.kind: dpo, orpo, kto, grpo); to train "
-        "on answers name them by data.columns, as {{prompt: prompt, {}: completion}}",
-        first.where(), name_of(shape), pair ? "chosen" : "answer");
+        "on answers name them by data.columns, as {{{}: prompt, {}: completion}}",
+        first.where(), name_of(shape), theirs("prompt"), theirs(pair ? "chosen" : "answer"));
   }
 }
 

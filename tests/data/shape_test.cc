@@ -198,6 +198,24 @@ TEST(Shape, PreferencesAsOpenAiPublishesThem) {
   EXPECT_HAS(text.text, "q");
   EXPECT_EQ(text.text.find("parallel"), std::string::npos);
 
+  // In a table all of it is text.
+  const std::string answer = R"([{"role":"assistant","content":"a"}])",
+                    other = R"([{"role":"assistant","content":"b"}])";
+  const std::vector<std::string> header{"input", "preferred_output", "non_preferred_output"};
+  const Example cells = read(csv(header, {"{" + chat + "," + tools + "}", answer, other}));
+  EXPECT_EQ(cells.messages->dump(), read(r).messages->dump());
+  EXPECT_EQ((*cells.tools)[0]["function"]["name"], "f");
+  EXPECT_HAS(error_of([&] { read(csv(header, {R"({"messages":[)", answer, other})); }), "d.jsonl:3: \"input\":1:");
+  EXPECT_EQ(read(csv({"prompt", "chosen", "rejected"}, {R"({"messages":1} says)", "a", "b"})).text,
+            R"({"messages":1} says)");
+  EXPECT_EQ(read(csv({"prompt", "completion"}, {R"({"messages":1})", answer})).text, R"({"messages":1})");
+  const Example asked = read(csv({"prompt", "chosen", "rejected"}, {"{} is what?", answer, other}));
+  EXPECT_EQ((*asked.messages)[0]["content"], "{} is what?");
+  // For training on answers.
+  const Example sft = read(r, {{"input", "prompt"}, {"preferred_output", "completion"}});
+  EXPECT_EQ(sft.messages->dump(), read(r).messages->dump());
+  EXPECT_EQ((*sft.tools)[0]["function"]["name"], "f");
+
   // Rows of one set differ in what stands beside the messages.
   const Record bare = row(R"({"input":{)" + chat + R"(,"tools":[]},)" + rest + "}");
   EXPECT_EQ(read(bare).tools, nullptr);

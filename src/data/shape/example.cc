@@ -118,8 +118,8 @@ bool is_functions(const OrderedJson& row) {
 }
 
 bool is_openai_preference(const OrderedJson& row) {
-  return row.contains("input") && is_openai_input(row["input"]) && row.contains("preferred_output") &&
-         row.contains("non_preferred_output");
+  return row.contains("input") && row.contains("preferred_output") && row.contains("non_preferred_output") &&
+         is_openai_input(row["input"], &row["preferred_output"]);
 }
 
 // What open_row() makes columns of.
@@ -296,8 +296,11 @@ Layout find_layout(const Record& first, const std::map<std::string, std::string>
     for (const std::string& c : there)
       if (std::none_of(layout.columns.begin(), layout.columns.end(), [&](const auto& p) { return p.second == c; }))
         layout.unused.push_back(c);
-    if (const auto prompt = by_ours.find("prompt"); prompt != by_ours.end() && is_openai_input(row[prompt->second]))
-      take_input(row[prompt->second], layout);
+    if (const auto prompt = by_ours.find("prompt"); prompt != by_ours.end()) {
+      const OrderedJson& input = row[prompt->second];
+      if (is_openai_input(input, s.shape == Shape::kPreference ? &row[by_ours.at("chosen")] : nullptr))
+        take_input(openai_input(input, fmt::format("{}: \"{}\"", where, prompt->second)), layout);
+    }
     return layout;
   }
   fail_input("{}: these columns make no known row: {}; known rows: {}. Name yours by data.columns, as {{{}}}", where,

@@ -57,7 +57,17 @@ bool is_turns(const OrderedJson& v) {
          (v.is_string() && says_turns(v.get_ref<const std::string&>()));
 }
 
-bool is_openai_input(const OrderedJson& v) { return v.is_object() && v.contains("messages"); }
+bool is_openai_input(const OrderedJson& prompt, const OrderedJson* chosen) {
+  if (prompt.is_object()) return prompt.contains("messages");
+  return chosen && is_turns(*chosen) && begins_with(prompt, '{') &&
+         prompt.get_ref<const std::string&>().find("\"messages\"") != std::string::npos;
+}
+
+OrderedJson openai_input(const OrderedJson& v, const std::string& at) {
+  OrderedJson input = v.is_string() ? parsed(v, at) : v;
+  if (!input.contains("messages")) fail_input("{} has no \"messages\"", at);
+  return input;
+}
 
 OrderedJson open_row(const Record& record, const Layout& layout) {
   OrderedJson row = row_object(record);
@@ -75,12 +85,16 @@ OrderedJson open_row(const Record& record, const Layout& layout) {
     const std::string theirs = name(ours);
     return !theirs.empty() && is_turns(row[theirs]);
   };
-  if (const std::string prompt = name("prompt"); !prompt.empty() && is_openai_input(row[prompt])) {
-    const OrderedJson input = std::move(row[prompt]);
+  const auto open_input = [&](const std::string& prompt) {
+    const OrderedJson input = openai_input(row[prompt], fmt::format("{}: \"{}\"", where, prompt));
     for (const auto& [key, value] : input.items())
       if (key != "messages" && row.contains(key) && row[key] != value)
         fail_input("{}: \"{}\" stands in \"{}\" and beside it, and differs: leave one of them out", where, key, prompt);
     for (const auto& [key, value] : input.items()) row[key == "messages" ? prompt : key] = value;
+  };
+  if (const std::string prompt = name("prompt"); !prompt.empty()) {
+    const std::string chosen = layout.shape == Shape::kPreference ? name("chosen") : "";
+    if (is_openai_input(row[prompt], chosen.empty() ? nullptr : &row[chosen])) open_input(prompt);
   }
   for (const char* ours : {"tools", "history", "answers"}) open(ours, open_list);
   switch (layout.shape) {

@@ -16,9 +16,11 @@ OrderedJson row_object(const Record& record);
 // columns, are lists (of answers only where both of a pair are such), and the members of OpenAI's input, {"messages",
 // "tools"}, stand as columns: the prompt, and by their own names. Opening an open row changes nothing.
 OrderedJson open_row(const Record& record, const Layout& layout);
-bool is_turns(const OrderedJson& value);         // a list of messages, also as JSON text
-bool says_turns(std::string_view text);          // such JSON text, or a list as Python prints it
-bool is_openai_input(const OrderedJson& value);  // {"messages": …}
+bool is_turns(const OrderedJson& value);  // a list of messages, also as JSON text
+bool says_turns(std::string_view text);   // such JSON text, or a list as Python prints it
+// {"messages": …}; as JSON text only beside a `chosen` of messages.
+bool is_openai_input(const OrderedJson& prompt, const OrderedJson* chosen);
+OrderedJson openai_input(const OrderedJson& value, const std::string& at);  // as an object
 
 class RowView {
  public:

@@ -234,6 +234,7 @@ bool is_optional(std::string_view ours, Shape shape) {
 // Whether messages stand in a text.
 bool is_closed(std::string_view ours, std::string_view text) {
   if (ours == "messages" || ours == "conversations") return trim(text).starts_with('[');
+  if (ours == "prompt" && trim(text).starts_with('{')) return true;  // perhaps OpenAI's input
   return (ours == "prompt" || ours == "completion" || ours == "chosen" || ours == "rejected") && says_turns(text);
 }
 
