@@ -3,7 +3,6 @@
 #include <array>
 
 #include "base/error.h"
-#include "base/json_text.h"
 #include "base/text.h"
 #include "data/pictures.h"
 #include "data/shape/row.h"

@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/json_text.h"
 #include "base/text.h"
 #include "data/shape/row.h"
 
