@@ -8,6 +8,7 @@
 #include "config/builtin.h"
 #include "config/prices.h"
 #include "config/recipe.h"
+#include "export/target.h"
 #include "help.h"
 #include "kernels/backend.h"
 
@@ -48,6 +49,20 @@ std::vector<std::string> device_names() {
   return out;
 }
 
+std::vector<std::string> scheme_names() {
+  std::vector<std::string> out;
+  for (size_t i = 0; i < config::enum_names(config::QuantScheme{}).size(); ++i)
+    if (const auto s = static_cast<config::QuantScheme>(i); s != config::QuantScheme::kNone)
+      out.emplace_back(config::text_of(s));
+  return out;
+}
+
+std::vector<std::string> trainer_names() {
+  std::vector<std::string> out;
+  for (const exporting::Target& t : exporting::targets()) out.emplace_back(t.name);
+  return out;
+}
+
 std::vector<const CLI::App*> verbs_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App* v) { return !v->get_name().empty(); });
 }
@@ -64,6 +79,8 @@ std::vector<std::string> values_of(const CLI::Option& o, const std::string& verb
   if (name == "device") return verb == "plan" ? config::builtin_prices().names() : device_names();
   if (name == "recipe" || (verb == "init" && name == "name")) return recipe_names();
   if (name == "verb") return names_of(verbs_of(app));
+  if (name == "scheme") return scheme_names();
+  if (verb == "export" && name == "for") return trainer_names();
   return choices_of(o);
 }
 

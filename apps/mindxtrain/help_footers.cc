@@ -10,14 +10,21 @@ namespace mxt::app {
 namespace {
 
 struct Footer {
-  const char* environment = "";
-  const char* files = "";
-  const char* words = "";
-  const char* exits = "";  // beyond 0, 1 and 3
+  std::string environment, files, words;
+  std::string exits;  // beyond 0, 1 and 3
 };
 
-constexpr const char* kHub =
-    "HF_TOKEN, HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE (the Hub), HTTPS_PROXY, NO_PROXY, SSL_CERT_FILE";
+const std::string kProxies = "HTTPS_PROXY, HTTP_PROXY, NO_PROXY, SSL_CERT_FILE",
+                  kHub = "HF_TOKEN or HF_TOKEN_PATH, HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_HUB_OFFLINE (the Hub), " +
+                         kProxies;
+// Of a run: where its machine's devices and what it says of itself come from.
+const std::string kRun =
+    kHub +
+    ", OMP_NUM_THREADS, MINDXTRAIN_HOME, XDG_DATA_HOME (the registry of runs), XDG_CACHE_HOME (what is fetched), "
+    "PIP_INDEX_URL, else UV_DEFAULT_INDEX (the quickstart's weights), CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES (whose "
+    "energy is counted), MINDXTRAIN_CUDA_CAPABILITY, MINDXTRAIN_CONTAINER_DIGEST (of the image, for the receipt); "
+    "train.report_to: TRACKIO_DIR, MLFLOW_TRACKING_URI, MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_PASSWORD, "
+    "MLFLOW_TRACKING_TOKEN; train.backend trl: MINDXTRAIN_PYTHON";
 constexpr const char* kHome = "MINDXTRAIN_HOME, XDG_DATA_HOME (where the registry lies)";
 constexpr const char* kRegistry =
     "$MINDXTRAIN_HOME/runs.sqlite, else $XDG_DATA_HOME/mindxtrain/runs.sqlite, else "
@@ -29,11 +36,7 @@ constexpr const char* kStopped = "4 stopped by a signal, state saved: the same c
 const std::map<std::string, Footer>& footers() {
   static const std::map<std::string, Footer> kFooters = {
       {"run",
-       {"HF_TOKEN, HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE (the Hub), HTTPS_PROXY, NO_PROXY, SSL_CERT_FILE, "
-        "OMP_NUM_THREADS, "
-        "MINDXTRAIN_HOME, PIP_INDEX_URL (the quickstart's weights); train.report_to: TRACKIO_DIR, MLFLOW_TRACKING_URI, "
-        "MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_PASSWORD, MLFLOW_TRACKING_TOKEN; train.backend trl: "
-        "MINDXTRAIN_PYTHON",
+       {kRun,
         "--out DIR gets recipe.yaml, plan.json, dataset/, checkpoint/, checkpoints/, eval/, quantized/, metrics.jsonl, "
         "loss.svg, tensorboard/, manifest.json, receipt.json; the registry of runs is $MINDXTRAIN_HOME/runs.sqlite, "
         "else ~/.local/share/mindxtrain/runs.sqlite",
@@ -42,23 +45,20 @@ const std::map<std::string, Footer>& footers() {
         "2 a receipt, digest or regression gate did not hold; 4 stopped by a signal, state saved: the same command "
         "goes on"}},
       {"train",
-       {"HF_TOKEN, HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE (the Hub), HTTPS_PROXY, NO_PROXY, SSL_CERT_FILE, "
-        "OMP_NUM_THREADS, "
-        "MINDXTRAIN_HOME, PIP_INDEX_URL (the quickstart's weights); train.report_to: TRACKIO_DIR, MLFLOW_TRACKING_URI, "
-        "MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_PASSWORD, MLFLOW_TRACKING_TOKEN; train.backend trl: "
-        "MINDXTRAIN_PYTHON",
-        "--out DIR as `run` fills it, without eval/ and quantized/", "",
+       {kRun, "--out DIR as `run` fills it, without eval/ and quantized/", "",
         "2 what was saved does not verify; 4 stopped by a signal, state saved: --resume goes on"}},
       {"plan",
-       {kHub,
+       {kHub + ", MINDXTRAIN_HOME, OMP_NUM_THREADS",
         "prices.yaml in $MINDXTRAIN_HOME, else in ~/.local/share/mindxtrain, says what differs from the price table",
         "packed: weights copied into the order that the processor's kernels read; arena: the one block that holds all "
         "activations; pass: the rows that go through the model at once",
         ""}},
       {"bench",
-       {kThreads, "--out: the plan, JSON, good for this kind of machine", "", "2 --against: a choice got slower"}},
+       {kHub + ", OMP_NUM_THREADS", "--out: the plan, JSON, good for this kind of machine", "",
+        "2 --against: a choice got slower"}},
       {"init",
-       {"PIP_INDEX_URL, HF_HUB_OFFLINE (--list: whether a base can be fetched)", "NAME.yaml here, or --out", "", ""}},
+       {"PIP_INDEX_URL, UV_DEFAULT_INDEX, HF_HUB_OFFLINE (--list: whether a base can be fetched)",
+        "NAME.yaml here, or --out", "", ""}},
       {"validate", {"", "reads the recipe alone, or one that ships, by its name", "", ""}},
       {"schema", {"", "writes nothing but its answer", "", ""}},
       {"completion",
@@ -97,17 +97,13 @@ const std::map<std::string, Footer>& footers() {
         "--input FILE: JSON lines; --output FILE: one line for each, or raw floats (.f32), there when all are done", "",
         kStopped}},
       {"chat",
-       {"HF_TOKEN, HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE (the Hub), HTTPS_PROXY, NO_PROXY, SSL_CERT_FILE; --url: "
-        "OPENAI_API_KEY; "
-        "--pay: "
-        "MINDXTRAIN_KEY_PASSPHRASE; ALGOD_URL, ALGOD_TOKEN (an Algorand key)",
+       {kHub + "; --url: OPENAI_API_KEY; --pay: MINDXTRAIN_KEY_PASSPHRASE; ALGOD_URL, ALGOD_TOKEN (an Algorand key)",
         "--adapter DIR: a run's checkpoint/; --tools FILE: JSON; --pay FILE: a key; writes nothing", "", ""}},
       {"serve",
-       {"HF_TOKEN, HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE (the Hub), HTTPS_PROXY, NO_PROXY, SSL_CERT_FILE; "
-        "MINDXTRAIN_API_KEY; "
-        "MINDXTRAIN_EVM_KEY (or what publish.billing.x402.key_env names); ALGOD_URL, ALGOD_TOKEN, "
-        "MINDXTRAIN_ALGORAND_KEY (network "
-        "algorand)",
+       {kHub + "; MINDXTRAIN_API_KEY; MINDXTRAIN_UPSTREAM_KEY (--upstream); "
+               "MINDXTRAIN_EVM_KEY (or what publish.billing.x402.key_env names); ALGOD_URL, ALGOD_TOKEN, "
+               "MINDXTRAIN_ALGORAND_KEY (network "
+               "algorand)",
         "--jobs DIR: one folder a job; --api-keys FILE: keys and limits; $MINDXTRAIN_HOME/x402.sqlite: payments", "",
         ""}},
       {"convert", {"", "--out DIR: config.json, model.safetensors, tokenizer", "", ""}},
@@ -130,9 +126,7 @@ const std::map<std::string, Footer>& footers() {
        {kThreads, "--out DIR: tokenizer.json, tokenizer_config.json, and a chat template with --ties rustbpe",
         "BPE: byte pairs that are often seen together become one token", kStopped}},
       {"receipt",
-       {"--rpc, --replay: HTTPS_PROXY, NO_PROXY, SSL_CERT_FILE; --replay also HF_TOKEN, HF_HOME, HF_ENDPOINT, "
-        "HF_HUB_OFFLINE",
-        "reads manifest.json and every file that it names",
+       {"--rpc: " + kProxies + "; --replay: " + kHub, "reads manifest.json and every file that it names",
         "manifest: what a run was made of and what came of it, each with its digest; subject: one such part",
         "2 a digest, "
         "signature or field does not hold; each is named"}},
@@ -142,7 +136,7 @@ const std::map<std::string, Footer>& footers() {
        {"HF_TOKEN, HF_ENDPOINT (hf); LIGHTHOUSE_API_KEY, LIGHTHOUSE_ENDPOINT; MINDXTRAIN_EVM_KEY (or what "
         "publish.evm.key_env names), MINDXTRAIN_KEY_PASSPHRASE, MINDXTRAIN_ERC8004_VALIDATOR, MINDXTRAIN_AGENT_URL "
         "(evm); MINDX_API_URL, "
-        "AGENTICPLACE_URL, BANKON_ENS_URL, ALGOD_URL, ALGOD_TOKEN; HTTPS_PROXY, NO_PROXY, SSL_CERT_FILE",
+        "AGENTICPLACE_URL, BANKON_ENS_URL, ALGOD_URL, ALGOD_TOKEN; HTTPS_PROXY, HTTP_PROXY, NO_PROXY, SSL_CERT_FILE",
         "reads what RUN/manifest.json names; RUN/publish.json: which steps are done; RUN/agent-registration.json: what "
         "an "
         "agent's domain is to serve",
@@ -181,13 +175,13 @@ const Footer& footer_of(const std::string& verb, const std::string& inner) {
 std::string text_of(const Footer& f) {
   std::string out;
   const auto line = [&](const char* title, const std::string& text) { out += fmt::format("{:<13}{}\n", title, text); };
-  if (*f.words) line("Words:", f.words);
-  line("Environment:", *f.environment ? f.environment : "nothing of it is read");
-  line("Files:", *f.files ? f.files : "none");
+  if (!f.words.empty()) line("Words:", f.words);
+  line("Environment:", !f.environment.empty() ? f.environment : "nothing of it is read");
+  line("Files:", !f.files.empty() ? f.files : "none");
   line("Exit codes:",
        std::string("0 done; 1 bad input, one line says which; 3 something is missing here, the line says "
                    "how to get it") +
-           (*f.exits ? "; " : "") + f.exits);
+           (!f.exits.empty() ? "; " : "") + f.exits);
   return out;
 }
 

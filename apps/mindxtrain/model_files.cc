@@ -1,5 +1,8 @@
 #include "model_files.h"
 
+#include <pwd.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <map>
@@ -22,6 +25,7 @@
 #include "formats/vision.h"
 #include "formats/weight_source.h"
 #include "harness.h"
+#include "home_path.h"
 #include "image/processor.h"
 #include "kernels/backend.h"
 #include "machine.h"
@@ -99,6 +103,14 @@ class Fetching {
 }  // namespace
 
 net::Proxies proxies() {
+  // OpenSSL reads the variable, and passes over a file that it cannot use: the system's authorities would be trusted
+  // in the place of those that were asked for.
+  if (const std::string own = environment("SSL_CERT_FILE"); !own.empty()) {
+    std::error_code ec;
+    if (!fs::is_regular_file(own, ec) || read_file(own).find("-----BEGIN ") == std::string::npos)
+      fail_input("SSL_CERT_FILE={}: is no file of certificate authorities: name a PEM file that has them, or unset it",
+                 printable(own));
+  }
   const auto either = [](const char* small, const char* large) {
     const std::string v = environment(small);
     return v.empty() ? environment(large) : v;
@@ -119,7 +131,7 @@ net::HubSettings hub_settings() {
   std::string home = environment("HF_HOME");
   if (home.empty()) {
     const std::string cache = environment("XDG_CACHE_HOME");
-    home = (cache.empty() ? environment("HOME") + "/.cache" : cache) + "/huggingface";
+    home = (cache.empty() ? home_folder() + "/.cache" : cache) + "/huggingface";
   }
   h.cache_dir = home + "/hub";
   set("HF_HUB_CACHE", h.cache_dir);
@@ -143,6 +155,13 @@ std::string environment(const char* name) {
   return v ? v : "";
 }
 
+std::string home_folder() {
+  const std::string named = environment("HOME");
+  if (!named.empty()) return named;
+  const passwd* user = getpwuid(geteuid());
+  return user && user->pw_dir ? user->pw_dir : "";
+}
+
 std::string key_passphrase() { return environment(provenance::kPassphraseVariable); }
 
 data::Access data_access(const config::Recipe& recipe, Fetch fetch) {
@@ -150,7 +169,7 @@ data::Access data_access(const config::Recipe& recipe, Fetch fetch) {
   if (recipe.eval) a.eval_texts = [eval = *recipe.eval] { return eval_texts(eval); };
   a.hub = hub_settings();
   std::string cache = environment("XDG_CACHE_HOME");
-  if (cache.empty() && !environment("HOME").empty()) cache = environment("HOME") + "/.cache";
+  if (cache.empty() && !home_folder().empty()) cache = home_folder() + "/.cache";
   if (!cache.empty()) a.cache_dir = cache + "/mindxtrain";
   a.shipped = shipped_file;
   a.variable = [](const std::string& name) { return environment(name.c_str()); };

@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "home_path.h"
 #include "model_files.h"
 
 namespace mxt::app {
@@ -46,7 +47,7 @@ std::string trackio_folder() {
   if (const std::string own = environment("TRACKIO_DIR"); !own.empty()) return own;
   if (const std::string hub = environment("HF_HOME"); !hub.empty()) return hub + "/trackio";
   const std::string cache = environment("XDG_CACHE_HOME");
-  return (cache.empty() ? environment("HOME") + "/.cache" : cache) + "/huggingface/trackio";
+  return (cache.empty() ? home_folder() + "/.cache" : cache) + "/huggingface/trackio";
 }
 
 track::MlflowLogin mlflow_login() {

