@@ -31,6 +31,7 @@ class Server {
   // Null where the server says that there is no such thing.
   Json call(const std::string& method, const std::string& what, const Json& body) {
     net::HttpRequest r{.method = method, .url = url_ + "/api/2.0/mlflow/" + what, .headers = headers_};
+    r.retries = 1;  // a run waits for the first answer, and a server that says nothing takes 30 s each time
     if (method == "POST") {
       r.headers.emplace_back("Content-Type", "application/json");
       r.body = body.dump(-1, ' ', false, Json::error_handler_t::replace);

@@ -204,6 +204,18 @@ TEST(Mlflow, FindsItsRunAgainAndSendsWhatIsNew) {
   EXPECT_EQ(made, 0u);
 }
 
+// A run waits for its first answer.
+TEST(Mlflow, AServerThatFailsIsAskedTwice) {
+  int calls = 0;
+  net::TestServer server([&](const net::ServerRequest&) {
+    ++calls;
+    return net::ServerResponse{.status = 503, .body = "not now"};
+  });
+  net::HttpClient client({.retry_base_seconds = 0.01});
+  EXPECT_THROW(MlflowRun(sample(0), server.url(), client), Error);
+  EXPECT_EQ(calls, 2);
+}
+
 // The server refuses a call for one name that it does not take; and whoever reads it after a call that failed finds
 // whole steps, of which the next one begins.
 TEST(Mlflow, TakesOddNamesAndHasWholeStepsWhereACallFails) {
