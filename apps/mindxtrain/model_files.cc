@@ -30,6 +30,7 @@
 #include "kernels/backend.h"
 #include "machine.h"
 #include "net/hub.h"
+#include "net/unreachable.h"
 #include "provenance/sign.h"
 #include "semantic.h"
 #include "shipped.h"
@@ -244,8 +245,17 @@ std::string resolve_model(const std::string& name, const std::optional<std::stri
   try {
     folder = net::download_snapshot(hub, name, net::RepoType::kModel, revision.value_or("main"), allow);
   } catch (const Error& e) {
-    if (near.empty() || e.code() == Exit::kInterrupted) throw;
-    throw Error(e.code(), fmt::format("{}; did you mean {}? (`mindxtrain models` lists short names)", e.what(), near));
+    if (e.code() == Exit::kInterrupted) throw;
+    std::string remedy;
+    if (dynamic_cast<const net::Unreachable*>(&e))
+      remedy = fmt::format(
+          ", HF_ENDPOINT (a mirror) or https_proxy; or fetch it where there is a network with \"hf download {}\" and "
+          "copy "
+          "what lies in its cache to {}",
+          name, hub.cache_dir);
+    if (!near.empty()) remedy += fmt::format("; did you mean {}? (`mindxtrain models` lists short names)", near);
+    if (remedy.empty()) throw;
+    throw Error(e.code(), e.what() + remedy);
   }
   if (parts == Parts::kAll && hub.offline && glob_files(folder + "/*.safetensors").empty())
     fail_missing(

@@ -175,6 +175,16 @@ TEST(FirstContact, AMistypedShortNameOfAModelIsNamedWithTheNearest) {
   EXPECT_TRUE(says(r, "did you mean qwen3-8b?")) << r.out;
 }
 
+TEST(FirstContact, AHubThatCannotBeReachedIsSaidWithTheWayAroundIt) {
+  Folder f("no_network");
+  write_file_atomic(f / "r.yaml",
+                    "meta: {project: p, run_name: r}\nmodel: qwen3-0.6b\ndata: {source: hf, hf_id: a/b}\n");
+  const Result r = run("plan " + (f / "r.yaml"), "HF_HUB_OFFLINE=0 HF_ENDPOINT=http://127.0.0.1:1 HF_HOME=" + f.path);
+  EXPECT_EQ(r.code, 3) << r.out;
+  EXPECT_TRUE(says(r, "cannot be reached") && says(r, "hf download Qwen/Qwen3-0.6B") && says(r, f.path + "/hub"))
+      << r.out;
+}
+
 TEST(FirstContact, AHomeThatCannotBeWrittenIsSaidWithTheRemedy) {
   const Result r = run("runs list", "MINDXTRAIN_HOME=/proc/none");
   EXPECT_EQ(r.code, 1);
