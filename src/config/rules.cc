@@ -273,6 +273,10 @@ void check_train(const Recipe& r, Rules& rules) {
   rules.refuse(m.is_rl() && m.reward != Reward::kModel && m.reward_model,
                {"train.method.reward_model", "train.method.reward"},
                "is given, and reward is {}: write reward: model, or remove it", text_of(m.reward));
+  rules.refuse(m.delta && *m.delta <= 1 + m.epsilon_high.value_or(m.clip_range),
+               {"train.method.delta", "train.method.epsilon_high", "train.method.epsilon"},
+               "is {}, and ratios are clipped at {} already: give more, or remove it", m.delta.value_or(0),
+               1 + m.epsilon_high.value_or(m.clip_range));
   check_rewards(m, rules);
   check_tools(m, rules);
   rules.refuse(t.rollouts.path && !m.is_rl(), {"train.rollouts.path", "train.method.kind"},

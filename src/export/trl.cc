@@ -129,6 +129,7 @@ void put_group(const Job& job, Settings* s) {
   y["loss_type"] = config::text_of(m.loss_type);
   y["scale_rewards"] = config::text_of(m.scale_rewards);
   y["importance_sampling_level"] = m.kind == K::kGspo ? "sequence" : "token";
+  if (m.delta) y["delta"] = *m.delta;
   y["use_bias_correction_kl"] = m.use_bias_correction_kl;
 }
 

@@ -128,7 +128,7 @@ struct Family {
   std::string_view gguf;
   std::span<const WeightName> gguf_block, gguf_top, gguf_experts;
   std::span<const std::string_view> gguf_beside;  // tensors that are no weights: the config is read from them
-  bool gguf_windows = false;                      // its keys state windows
+  bool gguf_windows = false;                      // llama.cpp follows windows that its keys state
   bool gguf_yarn_truncates = true;                // RopeScaling::truncate of its models, which no key states
   bool gguf_pairs = false;                        // rows of q and k stand in rotary pairs
   const char* gguf_eps_key = "attention.layer_norm_rms_epsilon";

@@ -16,6 +16,7 @@ std::string recipe(const Json& c, const cli::Folder& f, const std::string& rows,
       gspo ? "gspo" : "grpo", s["beta"].get<double>(), s["temperature"].get<double>(),
       s["loss_type"].get<std::string>(), s.value("epsilon", 0.2));
   if (s.contains("epsilon_high")) method += fmt::format(", epsilon_high: {}", s["epsilon_high"].get<double>());
+  if (s.contains("delta")) method += fmt::format(", delta: {}", s["delta"].get<double>());
   if (s.contains("scale_rewards")) method += ", scale_rewards: " + s["scale_rewards"].get<std::string>();
   if (s.contains("num_iterations")) method += fmt::format(", num_iterations: {}", s["num_iterations"].get<int>());
   if (s.value("mask_truncated_completions", false)) method += ", mask_truncated_completions: true";
@@ -39,8 +40,8 @@ TEST_P(Grpo, EqualsTrl) {
 
 INSTANTIATE_TEST_SUITE_P(Golden, Grpo,
                          testing::Values("dapo", "grpo", "bnpo", "dr_grpo", "batch", "kl", "kl_plain", "iterations",
-                                         "truncated", "temperature", "gspo", "gspo_kl", "gspo_truncated", "old", "full",
-                                         "bounded"),
+                                         "truncated", "temperature", "gspo", "gspo_kl", "gspo_truncated", "old",
+                                         "old_delta", "old_delta_gspo", "full", "bounded"),
                          [](const auto& i) { return i.param; });
 
 // A prompt that its answers have once is the prompt that each has: the same steps, to rounding, from fewer tokens.

@@ -136,6 +136,8 @@ CASES = {
     "gspo_kl": {"loss_type": "dapo", "importance_sampling_level": "sequence", "epsilon": 0.01, "beta": 0.1, "num_iterations": 3},
     "gspo_truncated": {"loss_type": "dapo", "importance_sampling_level": "sequence", "epsilon": 0.001, "num_iterations": 2, "mask_truncated_completions": True},
     "old": {"loss_type": "dapo", "epsilon": 0.1},
+    "old_delta": {"loss_type": "dapo", "epsilon": 0.1, "epsilon_high": 0.12, "delta": 1.2, "beta": 0.1},
+    "old_delta_gspo": {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 0.02, "delta": 1.05, "num_iterations": 2},
     "full": {"loss_type": "dapo", "beta": 0.04},
     # the bound on the logits comes before the temperature
     "bounded": {"loss_type": "grpo", "beta": 0.04, "temperature": 1.5},
@@ -146,7 +148,7 @@ for name, settings in CASES.items():
         continue
     kind, model = {"full": ("full", "llama_mqa"), "bounded": ("full", "nanochat")}.get(name, ("lora", "qwen3_gqa"))
     full = {"beta": 0.0, "temperature": 1.0, **settings}
-    expected[name] = {"model": model, "kind": kind, "rows": "old.jsonl" if name == "old" else "rollouts.jsonl", "settings": full, "steps": run(model, kind, old if name == "old" else given, full)}
+    expected[name] = {"model": model, "kind": kind, "rows": "old.jsonl" if name.startswith("old") else "rollouts.jsonl", "settings": full, "steps": run(model, kind, old if name.startswith("old") else given, full)}
     print(name, expected[name]["steps"][-1])
 with open(os.path.join(out, "expected.json"), "w") as f:
     json.dump(expected, f, indent=0)

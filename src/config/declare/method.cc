@@ -55,6 +55,10 @@ void declare_group(Declaration<Method>& d) {
           "What rewards are divided by: the deviation of their group, of the step, or nothing.")
       .plus();
   declare_ratio(d);
+  d.field("delta", &Method::delta,
+          "Largest probability ratio that counts where an answer was worse than its group (two-sided clipping).")
+      .above(1)
+      .later();
   d.field("use_bias_correction_kl", &Method::use_bias_correction_kl,
           "Multiply the divergence by the probability ratio, as TRL does by default.")
       .plus();

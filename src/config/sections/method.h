@@ -77,6 +77,7 @@ struct Method {
   double kl_coef = 0.04;               // grpo gspo rloo ppo
   double clip_range = 0.2;             // `epsilon` of grpo and gspo
   std::optional<double> epsilon_high;  // grpo, gspo: = epsilon where absent
+  std::optional<double> delta;         // grpo, gspo: the largest ratio that counts; absent: any
   GrpoLoss loss_type = GrpoLoss::kDapo;
   ScaleRewards scale_rewards = ScaleRewards::kGroup;
   int64_t num_iterations = 1;  // optimizer steps on each batch of completions

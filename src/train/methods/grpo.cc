@@ -1,8 +1,10 @@
 // Group relative policy optimisation (Shao et al. 2024) and its kin, as TRL computes them: GSPO (Zheng et al. 2025),
-// DAPO (Yu et al. 2025), Dr. GRPO (Liu et al. 2025). With r the rewards of one prompt's completions,
+// DAPO (Yu et al. 2025), Dr. GRPO (Liu et al. 2025), the bound δ of INTELLECT-2 (2025). With r the rewards of one
+// prompt's completions,
 //   A = (r − mean r) / (sd r + 1e-4)         sd over the group with n − 1, or over the step, or none
 //   w = exp(ln π − ln π_old) a token, or exp of its mean over the completion (GSPO)
-//   loss of a token = −min(w·A, clip(w, 1 − ε, 1 + ε_high)·A) + β·k3·(w or 1),  k3 = eᵈ − d − 1, d = ln π₀ − ln π
+//   loss of a token = −min(min(w, δ)·A, clip(w, 1 − ε, 1 + ε_high)·A) + β·k3·(w or 1),  k3 = eᵈ − d − 1, d = ln π₀ − ln
+//   π
 // and the step's loss is these by loss_type: dapo: over all tokens of the step; grpo: means of completions, then their
 // mean; bnpo: over the tokens of a device batch; dr_grpo: sum / (completions · longest that was allowed).
 #include <algorithm>
@@ -115,6 +117,7 @@ class Grpo : public GroupMethod {
     const Completion& c = completion_of(s);
     const size_t n = s.logp.size();
     const double advantage = c.advantage, low = 1 - m_.clip_range, high = 1 + m_.epsilon_high.value_or(m_.clip_range);
+    const double most = m_.delta.value_or(INFINITY);  // without it a bad answer's ratio has no bound above
     const int64_t batch = step().batch_of(s.row);
     const double per = share(s, batch);
     double mean_log_ratio = 0;
@@ -124,11 +127,11 @@ class Grpo : public GroupMethod {
     for (size_t t = 0; t < n; ++t) {
       const double logp = static_cast<double>(s.logp[t]);
       const double w = std::exp(sequence_level_ ? mean_log_ratio : logp - static_cast<double>(c.old_logp[t]));
-      const double clipped = std::clamp(w, low, high);
-      const bool inside = w * advantage <= clipped * advantage;
-      double token = -(inside ? w : clipped) * advantage;
+      const double bounded = std::min(w, most), clipped = std::clamp(w, low, high);
+      const bool inside = bounded * advantage <= clipped * advantage;
+      double token = -(inside ? bounded : clipped) * advantage;
       // By ln w, and by this token's ln π alone.
-      double by_ratio = inside ? -w * advantage : 0, own = 0;
+      double by_ratio = inside && w <= most ? -w * advantage : 0, own = 0;
       const bool low_clip = w < low && advantage<0, high_clip = w> high && advantage > 0;
       double k3 = 0;
       if (beta_ > 0) {
