@@ -167,7 +167,8 @@ void Pipeline::train_foreign(const train::TrainOptions& t) {
   s.yaml["num_train_epochs"] = epochs;
   s.yaml["report_to"] = "none";
   s.yaml["remove_unused_columns"] = false;
-  s.yaml.erase("precompute_ref_log_probs");  // it asks its reference in the step
+  s.yaml["train_sampling_strategy"] = "sequential";  // in the order that it is given
+  s.yaml.erase("precompute_ref_log_probs");          // it asks its reference in the step
   if (job.rows.form == ex::Form::kTokens) {
     s.yaml["packing"] = false;
     s.yaml["dataset_kwargs"] = {{"skip_prepare_dataset", true}};

@@ -158,6 +158,8 @@ void put_method(const Job& job, Settings* s) {
       y["loss_type"] = "kto";
       y["desirable_weight"] = m.desirable_weight;
       y["undesirable_weight"] = m.undesirable_weight;
+      // It takes each mismatched answer from the row's neighbour before training, and refuses another order after that.
+      y["train_sampling_strategy"] = "sequential";
       y["max_length"] = job.recipe.data.seq_len;
       y["precompute_ref_log_probs"] = m.precompute_ref_log_probs;
       return;
@@ -201,7 +203,10 @@ Settings trl_settings(const Job& job) {
   put_method(job, &s);
   if (!r.train.env.empty()) s.yaml["env"] = r.train.env;
   note_data(job, &s);
-  if (r.data.shuffle) s.differs.push_back("order: rows are shuffled by another generator, from the same seed");
+  if (r.data.shuffle)
+    s.differs.push_back(r.train.method.kind == K::kKto
+                            ? "data.shuffle: TRL's KTO takes rows in the file's order, in every epoch"
+                            : "order: rows are shuffled by another generator, from the same seed");
   list_stages(job, &s);
   s.command = "trl " + command_of(r.train.method.kind) + " --config " + job.out + "/trl.yaml";
   const int64_t processes = r.hardware.gpus * r.hardware.nodes;
