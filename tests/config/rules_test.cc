@@ -196,8 +196,9 @@ TEST(Train, AnotherNameOfAFieldIsNoSecondValue) {
 }
 
 TEST(Train, TheBoundOfARatioLiesAboveWhereItIsClipped) {
-  EXPECT_EQ(minimal_with("train: {method: {kind: grpo, epsilon: 0.2, epsilon_high: 0.3, delta: 4}}\n").train.method.delta,
-            4.0);
+  EXPECT_EQ(
+      minimal_with("train: {method: {kind: grpo, epsilon: 0.2, epsilon_high: 0.3, delta: 4}}\n").train.method.delta,
+      4.0);
   expect_refused("train: {method: {kind: grpo, epsilon: 0.2, epsilon_high: 0.3, delta: 1.3}}\n", "train.method.delta",
                  "clipped at 1.3");
   expect_refused("train: {method: {kind: rloo, delta: 2}}\n", "train.method.delta", "is not a key");

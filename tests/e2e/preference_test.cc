@@ -231,7 +231,9 @@ TEST(PreferenceRuns, TheReceiptNamesTheReference) {
     const bool lora = std::string(kind) == "lora";
     EXPECT_EQ(receipt["reference"]["policy"], lora ? "init_adapter, frozen" : "the starting weights");
     ASSERT_EQ(receipt.contains("init_adapter"), lora);
-    if (lora) EXPECT_EQ(receipt["init_adapter"]["name"], cli::golden("qwen3_gqa") + "/adapter");
+    if (lora) {
+      EXPECT_EQ(receipt["init_adapter"]["name"], cli::golden("qwen3_gqa") + "/adapter");
+    }
     const auto r = cli::run("receipt " + (f / "out/manifest.json"));
     EXPECT_EQ(r.code, 0) << r.out;
     EXPECT_NE(r.out.find("reference           "), std::string::npos) << r.out;

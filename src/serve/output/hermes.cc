@@ -211,7 +211,7 @@ class Hermes final : public OutputParser {
       case State::kCall:
         return read_call(out);
       case State::kBehind:
-        return read_behind(out);
+        return read_behind();
     }
     return false;
   }
@@ -276,7 +276,7 @@ class Hermes final : public OutputParser {
     return true;
   }
   // The end of the block, a further call in it or a block of its own; else what a model says there is content.
-  bool read_behind(Deltas& out) {
+  bool read_behind() {
     held_.erase(0, held_.find_first_not_of(kSlips));
     if (held_.empty()) return false;
     if (held_[0] == '{') return begin_call(""), true;
