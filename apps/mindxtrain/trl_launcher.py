@@ -190,8 +190,9 @@ if job.get("init_adapter"):
     kind, labels = (AutoModelForSequenceClassification, {"num_labels": 1}) if METHOD == "reward" else (AutoModelForCausalLM, {})
     base = kind.from_pretrained(model, quantization_config=quantization, **labels, **args.model_init_kwargs)
     if METHOD == "reward":  # the score trains with it, whether the adapter has one or not
+        start = {"base_model.model.score.weight": base.score.weight.detach().cpu().clone()}
         model = peft.get_peft_model(base, given["peft_config"])
-        peft.set_peft_model_state_dict(model, peft.load_peft_weights(job["init_adapter"], device="cpu"))
+        peft.set_peft_model_state_dict(model, {**start, **peft.load_peft_weights(job["init_adapter"], device="cpu")})
     else:
         model = peft.PeftModel.from_pretrained(base, job["init_adapter"], is_trainable=True)
     given, args.model_init_kwargs = {}, None
