@@ -207,8 +207,10 @@ TEST(Plan, CountsTheDataThatIsThere) {
   EXPECT_GT(prepared, 0);
   EXPECT_LT(prepared, file * 4);
   std::string recipe = cli::recipe(t);
-  const std::string path = "/rows.jsonl\"";
-  recipe.replace(recipe.find(path), path.size(), "\"");  // the folder
+  const std::string path = cli::golden(t.model) + "/rows.jsonl";
+  make_folders(f / "rows");
+  fs::copy_file(path, f / "rows/all.jsonl");
+  recipe.replace(recipe.find(path), path.size(), f / "rows");
   write_file_atomic(f / "r.yaml", recipe);
   EXPECT_LT(data(""), 64 << 20);
 }

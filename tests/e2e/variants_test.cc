@@ -247,6 +247,8 @@ TEST(Variants, TheUsualModulesAreTheFamilysOwn) {
 
 TEST(Variants, WhatCannotTrainIsOneLine) {
   cli::Folder f("variants_refused");
+  write_file_atomic(f / "pairs.jsonl", R"({"prompt_ids": [1, 2], "chosen_ids": [3], "rejected_ids": [4]})"
+                                       "\n");
   const auto refused = [&](const std::string& method, int code, const std::string& line,
                            const std::string& extra = "") {
     cli::Tiny t;
@@ -254,7 +256,10 @@ TEST(Variants, WhatCannotTrainIsOneLine) {
     t.method = method;
     t.steps = 1;
     t.extra = extra;
-    write_file_atomic(f / "r.yaml", cli::recipe(t));
+    std::string recipe = cli::recipe(t);
+    const std::string rows = cli::golden(t.model) + "/rows.jsonl";
+    if (method.starts_with("{kind: dpo")) recipe.replace(recipe.find(rows), rows.size(), f / "pairs.jsonl");
+    write_file_atomic(f / "r.yaml", recipe);
     fs::remove_all(f / "out");
     const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
     EXPECT_EQ(r.code, code) << r.out;
