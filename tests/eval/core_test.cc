@@ -65,7 +65,9 @@ TEST(Core, PromptsAndScoresAreNanochats) {
       ASSERT_EQ(samples.size(), items.size());
       for (size_t i = 0; i < items.size(); ++i) {
         if (items[i].contains("prompts")) {
-          EXPECT_EQ(samples[i]["prompts"].get<std::vector<std::string>>(), items[i]["prompts"]) << tasks[k].label << i;
+          EXPECT_EQ(samples[i]["prompts"].get<std::vector<std::string>>(),
+                    items[i]["prompts"].get<std::vector<std::string>>())
+              << tasks[k].label << i;
         }
         EXPECT_EQ(samples[i]["correct"].get<bool>(), items[i]["correct"].get<bool>()) << tasks[k].label << " " << i;
       }

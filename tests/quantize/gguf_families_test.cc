@@ -145,7 +145,7 @@ void expect_converters(const std::string& path, const std::string& file) {
       for (size_t i = 0; i < v.size(); ++i) EXPECT_FLOAT_EQ(v[i], w[2][i].get<float>()) << file << " " << t.name;
     } else {
       const std::string hex = sha256_hex({reinterpret_cast<const char*>(bytes.data()), bytes.size()}).substr(0, 16);
-      EXPECT_EQ(hex, w[2]) << file << " " << t.name;
+      EXPECT_EQ(hex, w[2].get<std::string>()) << file << " " << t.name;
     }
   }
 }
