@@ -234,12 +234,13 @@ TEST_F(Gpu, AdaptersOfHeldRows) {
 }
 
 // The gradient of a matrix that trains: tokens that are no sixteens, rows far smaller than others, ld beyond the
-// columns.
+// columns; tiles that fill less than a round, and more.
 TEST_F(Gpu, GradientsOfRowsHeldInE4m3) {
   struct Shape {
     int64_t tokens, n, k;
   };
-  for (const Shape& s : {Shape{1, 16, 32}, {15, 128, 160}, {129, 272, 144}, {1000, 256, 128}, {300, 48, 400}}) {
+  for (const Shape& s :
+       {Shape{1, 16, 32}, {15, 128, 160}, {129, 272, 144}, {1000, 256, 128}, {300, 48, 400}, {700, 2064, 1552}}) {
     SCOPED_TRACE(fmt::format("{} tokens {} x {}", s.tokens, s.n, s.k));
     Matrix dy(s.tokens, s.n, DType::kBF16), x(s.tokens, s.k, DType::kBF16), w(s.n, s.k, DType::kBF16);
     Matrix qy(s.tokens, s.n, DType::kF8E4M3, s.n + 16), qx(s.tokens, s.k, DType::kF8E4M3, s.k + 32),

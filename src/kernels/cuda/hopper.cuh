@@ -159,6 +159,10 @@ __device__ __forceinline__ void wait_groups() {
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, " \
   "%54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
+#define MXT_NAMES_96                                                                                                 \
+  MXT_NAMES_64                                                                                                       \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, " \
+  "%86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define MXT_NAMES_128                                                                                                  \
   MXT_NAMES_64                                                                                                         \
   ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, "   \
@@ -209,6 +213,14 @@ __device__ __forceinline__ void multiply_64x128_e4m3(float (&d)[64], uint64_t a,
       : MXT_SUMS_32(d, 0), MXT_SUMS_32(d, 32)
       : "l"(a), "l"(b));
 }
+// d (64 rows × 192) = a·bᵀ over 32 columns of E4M3, or += where `add` is not 0; both lie `across`.
+__device__ __forceinline__ void multiply_64x192_e4m3(float (&d)[96], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %98, 0;\nwgmma.mma_async.sync.aligned.m64n192k32.f32.e4m3.e4m3 {" MXT_NAMES_96
+      "}, %96, %97, p, 1, 1;\n}"
+      : MXT_SUMS_32(d, 0), MXT_SUMS_32(d, 32), MXT_SUMS_32(d, 64)
+      : "l"(a), "l"(b), "r"(add));
+}
 // d (64 rows × 256) = a·bᵀ over 32 columns of E4M3, or += where `add` is not 0; both lie `across`.
 __device__ __forceinline__ void multiply_64x256_e4m3(float (&d)[128], uint64_t a, uint64_t b, int add) {
   asm volatile(
@@ -231,6 +243,7 @@ __device__ __forceinline__ void multiply_64x256(float (&d)[128], uint64_t a, uin
 #undef MXT_SUMS_32
 #undef MXT_NAMES_32
 #undef MXT_NAMES_64
+#undef MXT_NAMES_96
 #undef MXT_NAMES_128
 #undef MXT_PRODUCT
 

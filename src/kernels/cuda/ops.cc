@@ -140,7 +140,11 @@ class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawe
       return;
     }
     const size_t product = fp8_dw_product_scratch(c);
-    gemm_.run(cuda::fp8_linear_dw(s_, c, static_cast<std::byte*>(scratch_) + product), scratch_, product, s_);
+    const Gemm g = cuda::fp8_linear_dw(s_, c, static_cast<std::byte*>(scratch_) + product);
+    if (rowwise_fp8_dw_covers(g))
+      rowwise_fp8_dw(s_, g, scratch_, GemmRunner::kWorkspace);
+    else
+      gemm_.run(g, scratch_, product, s_);
   }
   bool has_lora_grad(const LoraGrad& c) const override { return lora_grad_covers(c) && lora_grad_scratch(c) <= kOwn; }
   void lora_grad(const LoraGrad& c) override {

@@ -15,4 +15,9 @@ void rowwise_fp8_gemm(cudaStream_t stream, const Gemm& g);
 bool rowwise_fp8_few_covers(const Gemm& g);
 void rowwise_fp8_few(cudaStream_t stream, const Gemm& g);
 
+// rowwise_fp8_dw.cu: c (fp32) = or += a·bᵀ with the rows' scales of both, a sum over many terms for each of few
+// results. scratch: of what it holds hangs the order of the sums; 29 MB serve every shape best.
+bool rowwise_fp8_dw_covers(const Gemm& g);
+void rowwise_fp8_dw(cudaStream_t stream, const Gemm& g, void* scratch, size_t bytes);
+
 }  // namespace mxt::kernels::cuda

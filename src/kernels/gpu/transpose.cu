@@ -7,6 +7,7 @@ namespace mxt::kernels::MXT_GPU_NS {
 namespace {
 
 constexpr int kSide = 128, kThreads = 256, kScaleThreads = 1024;
+constexpr int kScalesAhead = 8;  // of a thread, whose loads are under way together
 
 struct TransposeArgs {
   const uint8_t* q;
@@ -34,6 +35,8 @@ __device__ __forceinline__ uint32_t rescale(uint32_t four, float factor) {
 template <bool Scaled>
 __global__ void __launch_bounds__(kThreads) transpose_kernel(TransposeArgs a) {
   __shared__ __align__(16) uint32_t tile[kSide * kSide / 4];
+  allow_next_grid();
+  wait_for_previous_grid();
   const int64_t row0 = static_cast<int64_t>(blockIdx.y) * kSide, col0 = static_cast<int64_t>(blockIdx.x) * kSide;
   const int lane = threadIdx.x % 32, columns = lane % 8, word = static_cast<int>(threadIdx.x) / 32 * 4 + lane / 8;
   const int64_t col = col0 + columns * 16;
@@ -86,19 +89,26 @@ __global__ void __launch_bounds__(kScaleThreads) scales_kernel(ScalesArgs a) {
   const int which = blockIdx.x;
   const int lane = threadIdx.x % kWarp;
   float largest = 0;
-  for (int64_t first = threadIdx.x / kWarp * kWarp; first < a.count; first += kScaleThreads) {
-    const int64_t t = first + lane;
-    const float mine = t < a.count ? a.rows[which][t] : 0.0f;
-    if (mine != 1.0f) largest = fmaxf(largest, mine);
-    for (unsigned ones = __ballot_sync(0xffffffffu, mine == 1.0f); ones != 0; ones &= ones - 1) {
-      const uint8_t* row = a.q[which] + (first + __ffs(static_cast<int>(ones)) - 1) * a.ldq[which];
-      bool any = false;
-      for (int64_t i = 0; i < a.columns[which] && !any; i += kWarp * 16) {
-        uint4 x = make_uint4(0, 0, 0, 0);
-        if (i + lane * 16 < a.columns[which]) x = *reinterpret_cast<const uint4*>(row + i + lane * 16);
-        any = __any_sync(0xffffffffu, ((x.x | x.y | x.z | x.w) & 0x7f7f7f7fu) != 0);
+  for (int64_t base = threadIdx.x / kWarp * kWarp; base < a.count; base += kScalesAhead * kScaleThreads) {
+    float ahead[kScalesAhead];
+#pragma unroll
+    for (int j = 0; j < kScalesAhead; ++j) {
+      const int64_t t = base + j * kScaleThreads + lane;
+      ahead[j] = t < a.count ? a.rows[which][t] : 0.0f;
+    }
+#pragma unroll
+    for (int j = 0; j < kScalesAhead; ++j) {
+      if (ahead[j] != 1.0f) largest = fmaxf(largest, ahead[j]);
+      for (unsigned ones = __ballot_sync(0xffffffffu, ahead[j] == 1.0f); ones != 0; ones &= ones - 1) {
+        const uint8_t* row = a.q[which] + (base + j * kScaleThreads + __ffs(static_cast<int>(ones)) - 1) * a.ldq[which];
+        bool any = false;
+        for (int64_t i = 0; i < a.columns[which] && !any; i += kWarp * 16) {
+          uint4 x = make_uint4(0, 0, 0, 0);
+          if (i + lane * 16 < a.columns[which]) x = *reinterpret_cast<const uint4*>(row + i + lane * 16);
+          any = __any_sync(0xffffffffu, ((x.x | x.y | x.z | x.w) & 0x7f7f7f7fu) != 0);
+        }
+        if (any) largest = fmaxf(largest, 1.0f);
       }
-      if (any) largest = fmaxf(largest, 1.0f);
     }
   }
   largest = block_max(largest, space);
@@ -112,10 +122,8 @@ __global__ void __launch_bounds__(kScaleThreads) scales_kernel(ScalesArgs a) {
 
 void transpose(Stream s, const TransposeArgs& a) {
   const dim3 grid(static_cast<unsigned>(ceil_div(a.cols, kSide)), static_cast<unsigned>(ceil_div(a.ldo, kSide)));
-  if (a.scale != nullptr)
-    transpose_kernel<true><<<grid, kThreads, 0, s>>>(a);
-  else
-    transpose_kernel<false><<<grid, kThreads, 0, s>>>(a);
+  launch_dependent(a.scale != nullptr ? transpose_kernel<true> : transpose_kernel<false>, grid, dim3(kThreads), 0, s,
+                   a);
   check_launch("transpose");
 }
 
