@@ -6,7 +6,7 @@
 namespace mxt::kernels::MXT_GPU_NS {
 namespace {
 
-constexpr int kThreads = 256, kSumThreads = 512;
+constexpr int kThreads = 256, kSumThreads = 1024;
 constexpr int64_t kGroups = 256;
 constexpr int64_t kPartRows = 128, kPartFloats = 12 << 10;  // whose gates' gradients a block sums, and its memory
 
@@ -64,6 +64,7 @@ __global__ void __launch_bounds__(kSumThreads)
     mix_sums(const float2* sums, int64_t rows, float* da, float* db, bool accumulate) {
   __shared__ float space[kSumThreads / kWarp];
   float a = 0, b = 0;
+#pragma unroll 8
   for (int64_t r = threadIdx.x; r < rows; r += kSumThreads) a += sums[r].x, b += sums[r].y;
   a = block_sum(a, space);
   b = block_sum(b, space);
@@ -101,22 +102,29 @@ __global__ void __launch_bounds__(kThreads)
     gate_kernel(GateArgs a, const void* x, int64_t ldx, void* y, int64_t ldy, int64_t cols) {
   __shared__ float gates[kGroups];
   const int64_t row = row_of_block(), end = a.col + a.groups * a.width;
+  const bool in_place = x == y;
+  const int64_t begin = in_place ? a.col : 0, past = in_place ? end : cols;
+  const auto changes = [&](int64_t i) { return i >= a.col && i < end; };
+  Raw<T, V> raw, more;  // a thread's first packs are on their way while the gates are made
+  const auto ask = [&](int64_t i) {
+    raw = load<T, V>(x, row * ldx + i);
+    if (changes(i)) more = load<T, V>(a.u, row * a.ldu + i - a.col);
+  };
+  if (const int64_t i = begin + threadIdx.x * V; i < past) ask(i);
   gates_of<T>(a, row, gates);
   const float by = a.by * one(a.lambda, 1);
-  const bool in_place = x == y;
-  for (int64_t i = (in_place ? a.col : 0) + threadIdx.x * V; i < (in_place ? end : cols); i += kThreads * V) {
-    const Raw<T, V> raw = load<T, V>(x, row * ldx + i);
-    if (i < a.col || i >= end) {
-      store<T, V>(y, row * ldy + i, raw);
-      continue;
-    }
-    float v[V], u[V];
-    raw.unpack(v);
-    load<T, V>(a.u, row * a.ldu + i - a.col).unpack(u);
-    const float gate = by * gates[(i - a.col) / a.width];
+  for (int64_t i = begin + threadIdx.x * V; i < past; i += kThreads * V) {
+    if (i >= begin + kThreads * V) ask(i);
+    if (changes(i)) {
+      float v[V], u[V];
+      raw.unpack(v);
+      more.unpack(u);
+      const float gate = by * gates[(i - a.col) / a.width];
 #pragma unroll
-    for (int k = 0; k < V; ++k) v[k] += gate * u[k];
-    store<T, V>(y, row * ldy + i, Raw<T, V>::pack(v));
+      for (int k = 0; k < V; ++k) v[k] += gate * u[k];
+      raw = Raw<T, V>::pack(v);
+    }
+    store<T, V>(y, row * ldy + i, raw);
   }
 }
 
@@ -136,17 +144,25 @@ __global__ void __launch_bounds__(kThreads)
     return v;
   };
   for (int64_t first = 0; first < a.groups; first += teams) {  // all threads of a warp go round together
-    const int64_t g = first + threadIdx.x / lanes;
+    const int64_t g = first + threadIdx.x / lanes, end = (g + 1) * a.width;
     const bool mine = g < a.groups;
     float z = 0, p = 0;
+    Raw<T, V> dy_pack, u_pack;  // the first are on their way while the gate is made
+    const auto ask = [&](int64_t j) {
+      dy_pack = load<T, V>(dy, row * lddy + a.col + j);
+      u_pack = load<T, V>(a.u, row * a.ldu + j);
+    };
+    const int64_t begin = g * a.width + lane * V;
+    if (mine && begin < end) ask(begin);
     for (int64_t k = lane; mine && k < a.taps; k += lanes)
       z += to_float(static_cast<const T*>(a.w)[g * a.ldw + k]) * to_float(static_cast<const T*>(a.s)[row * a.lds + k]);
     z = team_sum(z);
     const float gate = left ? 0.0f : sigmoid(z);
-    for (int64_t j = g * a.width + lane * V; mine && j < (g + 1) * a.width; j += lanes * V) {
+    for (int64_t j = begin; mine && j < end; j += lanes * V) {
+      if (j != begin) ask(j);
       float d[V], u[V];
-      load<T, V>(dy, row * lddy + a.col + j).unpack(d);
-      load<T, V>(a.u, row * a.ldu + j).unpack(u);
+      dy_pack.unpack(d);
+      u_pack.unpack(u);
 #pragma unroll
       for (int k = 0; k < V; ++k) p += d[k] * u[k], d[k] *= by * gate;
       store<T, V>(du, row * lddu + j, Raw<T, V>::pack(d));
@@ -163,14 +179,17 @@ __global__ void __launch_bounds__(kThreads)
     for (int64_t g = 0; g < a.groups; ++g) sum += parts[g];
     dlambda[row] = sum;
   }
-  for (int64_t i = threadIdx.x * V; i < source; i += kThreads * V) {
-    float sum[V] = {};
-    if (i < a.taps)
-      for (int k = 0; k < V && i + k < a.taps; ++k)
-        for (int64_t g = 0; g < a.groups; ++g)
-          sum[k] += slopes[g] * to_float(static_cast<const T*>(a.w)[g * a.ldw + i + k]);
-    store<T, V>(ds, row * ldds + i, Raw<T, V>::pack(sum));
+  // The channels that the gates read, a thread each, beside the zeros of the rest.
+  const int64_t packs = (a.taps + V - 1) / V * V, read = packs < source ? packs : source;
+  for (int64_t i = kThreads - 1 - static_cast<int64_t>(threadIdx.x); i < read; i += kThreads) {
+    float sum = 0;
+    for (int64_t g = 0; i < a.taps && g < a.groups; ++g)
+      sum += slopes[g] * to_float(static_cast<const T*>(a.w)[g * a.ldw + i]);
+    static_cast<T*>(ds)[row * ldds + i] = from_float<T>(sum);
   }
+  const float none[V] = {};
+  for (int64_t i = read + threadIdx.x * V; i < source; i += kThreads * V)
+    store<T, V>(ds, row * ldds + i, Raw<T, V>::pack(none));
 }
 
 // parts[block][g·taps + k] = Σ dz[t, g]·s[t, k] over a block's rows, and one more for Σ λ's; kept in shared memory once

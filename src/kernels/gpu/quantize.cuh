@@ -128,14 +128,17 @@ struct Channels {
   }
 };
 
-// The row that this block has made, as E4M3: its packs as they were stored, `kept` of each thread (which the columns'
-// factors go into) and the rest read back from `y`, where the same thread wrote them. `space`: a float a warp. Factors
-// and the row's inverse scale are powers of two, so that bf16 stays bf16, in pairs: half of the instructions of floats.
-template <typename T, int V, int Kept>
-__device__ __forceinline__ void hold_row(Raw<T, V> (&kept)[Kept], const void* y, int64_t at, int64_t packs,
-                                         Channels channels, uint8_t* q, float* scale, float* space) {
-  const int64_t step = blockDim.x, tid = threadIdx.x;
-  auto weigh = [&](const Raw<T, V>& p, int64_t i) {
+// A row that a block has made, as E4M3, a pack of it at a time: all packs are weighed and looked at, then the block
+// settles the row's scale, then all are emitted. Factors of the columns and the row's inverse scale are powers of two,
+// so that bf16 stays bf16, in pairs: half of the instructions of floats.
+template <typename T, int V>
+struct RowHolder {
+  Channels channels;
+  uint8_t* q;
+  float largest = 0, scale = 1;
+  uint32_t pair = 0;
+
+  __device__ __forceinline__ Raw<T, V> weigh(const Raw<T, V>& p, int64_t i) const {
     if (channels.p == nullptr) return p;
     float f[V];
     if constexpr (V == 8) {
@@ -148,10 +151,8 @@ __device__ __forceinline__ void hold_row(Raw<T, V> (&kept)[Kept], const void* y,
       channels.apply<V>(i * V, f);
       return Raw<T, V>::pack(f);
     }
-  };
-  float largest = 0;
-  [[maybe_unused]] uint32_t pair = 0;
-  auto look = [&](const Raw<T, V>& p) {
+  }
+  __device__ __forceinline__ void look(const Raw<T, V>& p) {
     if constexpr (V == 8) {
       for (const uint32_t of_p : {p.x.x, p.x.y, p.x.z, p.x.w}) pair = larger_pairs(pair, of_p & 0x7fff7fffu);
     } else {
@@ -160,27 +161,40 @@ __device__ __forceinline__ void hold_row(Raw<T, V> (&kept)[Kept], const void* y,
 #pragma unroll
       for (int k = 0; k < V; ++k) largest = fmaxf(largest, fabsf(f[k]));
     }
-  };
-#pragma unroll
-  for (int j = 0; j < Kept; ++j)
-    if (const int64_t i = tid + j * step; i < packs) kept[j] = weigh(kept[j], i), look(kept[j]);
-  for (int64_t i = tid + Kept * step; i < packs; i += step) look(weigh(load<T, V>(y, at + i * V), i));
-  if constexpr (V == 8) largest = fmaxf(low_half(pair), high_half(pair));
-  const float s = row_scale(block_max(largest, space)), inverse = 1.0f / s;
-  auto emit = [&](const Raw<T, V>& p, int64_t i) {
+  }
+  // By all threads of the block; `space`: a float a warp.
+  __device__ __forceinline__ void settle(float* row, float* space) {
+    if constexpr (V == 8) largest = fmaxf(low_half(pair), high_half(pair));
+    scale = row_scale(block_max(largest, space));
+    if (threadIdx.x == 0) *row = scale;
+  }
+  __device__ __forceinline__ void emit(const Raw<T, V>& p, int64_t i) const {
     if constexpr (V == 8) {
-      *reinterpret_cast<uint2*>(q + i * V) = eight_e4m3(multiply(p, inverse_pair(s)));
+      *reinterpret_cast<uint2*>(q + i * V) = eight_e4m3(multiply(p, inverse_pair(scale)));
     } else {
       float f[V];
       p.unpack(f);
-      store_e4m3<V>(q + i * V, f, inverse);
+      store_e4m3<V>(q + i * V, f, 1.0f / scale);
     }
-  };
+  }
+};
+
+// Packs i, i + blockDim.x, … of the row are a thread's: the first of them `kept` (which the columns' factors go into),
+// the rest read back from `y`, where the same thread wrote them.
+template <typename T, int V, int Kept>
+__device__ __forceinline__ void hold_row(Raw<T, V> (&kept)[Kept], const void* y, int64_t at, int64_t packs,
+                                         Channels channels, uint8_t* q, float* scale, float* space) {
+  const int64_t step = blockDim.x, tid = threadIdx.x;
+  RowHolder<T, V> row{channels, q};
 #pragma unroll
   for (int j = 0; j < Kept; ++j)
-    if (const int64_t i = tid + j * step; i < packs) emit(kept[j], i);
-  for (int64_t i = tid + Kept * step; i < packs; i += step) emit(weigh(load<T, V>(y, at + i * V), i), i);
-  if (tid == 0) *scale = s;
+    if (const int64_t i = tid + j * step; i < packs) kept[j] = row.weigh(kept[j], i), row.look(kept[j]);
+  for (int64_t i = tid + Kept * step; i < packs; i += step) row.look(row.weigh(load<T, V>(y, at + i * V), i));
+  row.settle(scale, space);
+#pragma unroll
+  for (int j = 0; j < Kept; ++j)
+    if (const int64_t i = tid + j * step; i < packs) row.emit(kept[j], i);
+  for (int64_t i = tid + Kept * step; i < packs; i += step) row.emit(row.weigh(load<T, V>(y, at + i * V), i), i);
 }
 
 // Where the operands of a kernel with a held copy allow 16 bytes at a time, the copy allows its own width.

@@ -10,7 +10,7 @@ namespace mxt::kernels::MXT_GPU_NS {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kAhead = 3;  // 48 heads of 128 are three rounds of a block
+constexpr int kAhead = 3;  // rounds of a block: 48 heads of 128
 constexpr int kGradBlocks =
     264;  // blocks that walk over tokens where weights' gradients are wanted: their partial sums are few
 
@@ -123,97 +123,101 @@ __global__ void __launch_bounds__(kThreads) rope_fast(RopeArgs a) {
 }
 
 // SUMS: the weights' gradients are wanted too. Frozen norms leave the registers of their sums to more blocks at once.
-template <typename T, int V, bool SUMS>
+// HELD: the token's row as E4M3 too, from the registers that it was made in: at most kAhead rounds of heads.
+template <typename T, int V, bool SUMS, bool HELD>
 __global__ void __launch_bounds__(kThreads) rope_grad_fast(RopeArgs a) {
   extern __shared__ float sums[];  // [groups][2][head_dim]
   const int half = a.head_dim / 2, lanes = half / V;
   const int lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = kThreads / lanes;
-  const int qk = a.heads + a.kv_heads, all = a.in_place ? qk : qk + a.kv_heads;
+  const int qk = a.heads + a.kv_heads, all = a.in_place && !HELD ? qk : qk + a.kv_heads;
   const bool norm = a.qw.p != nullptr || a.kw.p != nullptr;
   float dq0[V] = {}, dq1[V] = {}, dk0[V] = {}, dk1[V] = {};
   Raw<T, V> ahead0[kAhead], ahead1[kAhead], input0[kAhead], input1[kAhead];
   for (int64_t t = blockIdx.x; t < a.tokens; t += gridDim.x) {
     float c[V], s[V];
     angles<T, V>(a, t, lane, c, s);
-    for (int first = 0; first < all; first += groups) {
-      if (first % (kAhead * groups) == 0) {
+    for (int first = 0; first < all; first += kAhead * groups) {
 #pragma unroll
-        for (int j = 0; j < kAhead; ++j) {
-          const int h = first + j * groups + group;
-          const int64_t in = static_cast<int64_t>(h < all ? h : 0) * a.head_dim + lane * V;
-          if (first + j * groups >= all) continue;
-          ahead0[j] = load<T, V>(a.in, t * a.ldin + in), ahead1[j] = load<T, V>(a.in, t * a.ldin + in + half);
-          if (norm) input0[j] = load<T, V>(a.x, t * a.ldx + in), input1[j] = load<T, V>(a.x, t * a.ldx + in + half);
-        }
+      for (int j = 0; j < kAhead; ++j) {
+        const int h = first + j * groups + group;
+        const int64_t in = static_cast<int64_t>(h < all ? h : 0) * a.head_dim + lane * V;
+        if (first + j * groups >= all) continue;
+        ahead0[j] = load<T, V>(a.in, t * a.ldin + in), ahead1[j] = load<T, V>(a.in, t * a.ldin + in + half);
+        if (norm && first + j * groups < qk)
+          input0[j] = load<T, V>(a.x, t * a.ldx + in), input1[j] = load<T, V>(a.x, t * a.ldx + in + half);
       }
-      const int h = first + group;
-      const bool on = h < all;
-      const int64_t col = static_cast<int64_t>(on ? h : 0) * a.head_dim + lane * V;
-      const Raw<T, V> r0 = ahead0[0], r1 = ahead1[0], i0 = input0[0], i1 = input1[0];
 #pragma unroll
-      for (int j = 0; j + 1 < kAhead; ++j)
-        ahead0[j] = ahead0[j + 1], ahead1[j] = ahead1[j + 1], input0[j] = input0[j + 1], input1[j] = input1[j + 1];
-      float g0[V], g1[V];
-      r0.unpack(g0);
-      r1.unpack(g1);
-      if (h < qk) {
+      for (int j = 0; j < kAhead; ++j) {
+        if (first + j * groups >= all) break;
+        const int h = first + j * groups + group;
+        const bool on = h < all;
+        const int64_t col = static_cast<int64_t>(on ? h : 0) * a.head_dim + lane * V;
+        if (first + j * groups < qk) {
+          float g0[V], g1[V];
+          ahead0[j].unpack(g0);
+          ahead1[j].unpack(g1);
 #pragma unroll
-        for (int k = 0; k < V; ++k) {
-          const float y = g0[k] * c[k] + g1[k] * s[k];
-          g1[k] = g1[k] * c[k] - g0[k] * s[k];
-          g0[k] = y;
-        }
-      }
-      if (norm) {
-        const bool is_q = h < a.heads, has = on && h < qk && (is_q ? a.qw.p : a.kw.p) != nullptr;
-        const Weights& w = is_q ? a.qw : a.kw;
-        float x0[V], x1[V], w0[V], w1[V];
-        i0.unpack(x0);
-        i1.unpack(x1);
-        w.get<V>(lane * V, w0, 1.0f);
-        w.get<V>(half + lane * V, w1, 1.0f);
-        const float rstd = has ? a.rstd[t * qk + h] : 1.0f;
-        float dot = 0;
-#pragma unroll
-        for (int k = 0; k < V; ++k) {
-          x0[k] *= rstd;
-          x1[k] *= rstd;
-          if (SUMS && has) {
-            const float p0 = g0[k] * x0[k], p1 = g1[k] * x1[k];
-            if (is_q)
-              dq0[k] += p0, dq1[k] += p1;
-            else
-              dk0[k] += p0, dk1[k] += p1;
+          for (int k = 0; k < V; ++k) {
+            const float y = g0[k] * c[k] + g1[k] * s[k];
+            g1[k] = g1[k] * c[k] - g0[k] * s[k];
+            g0[k] = y;
           }
-          dot += g0[k] * w0[k] * x0[k] + g1[k] * w1[k] * x1[k];
-        }
-        dot = group_sum(dot, lanes) / static_cast<float>(a.head_dim);
-        if (has) {
+          if (norm) {
+            const bool is_q = h < a.heads, has = on && h < qk && (is_q ? a.qw.p : a.kw.p) != nullptr;
+            const Weights& w = is_q ? a.qw : a.kw;
+            float x0[V], x1[V], w0[V], w1[V];
+            input0[j].unpack(x0);
+            input1[j].unpack(x1);
+            w.get<V>(lane * V, w0, 1.0f);
+            w.get<V>(half + lane * V, w1, 1.0f);
+            const float rstd = has ? a.rstd[t * qk + h] : 1.0f;
+            float dot = 0;
 #pragma unroll
-          for (int k = 0; k < V; ++k)
-            g0[k] = rstd * (g0[k] * w0[k] - x0[k] * dot), g1[k] = rstd * (g1[k] * w1[k] - x1[k] * dot);
+            for (int k = 0; k < V; ++k) {
+              x0[k] *= rstd;
+              x1[k] *= rstd;
+              if (SUMS && has) {
+                const float p0 = g0[k] * x0[k], p1 = g1[k] * x1[k];
+                if (is_q)
+                  dq0[k] += p0, dq1[k] += p1;
+                else
+                  dk0[k] += p0, dk1[k] += p1;
+              }
+              dot += g0[k] * w0[k] * x0[k] + g1[k] * w1[k] * x1[k];
+            }
+            dot = group_sum(dot, lanes) / static_cast<float>(a.head_dim);
+            if (has) {
+#pragma unroll
+              for (int k = 0; k < V; ++k)
+                g0[k] = rstd * (g0[k] * w0[k] - x0[k] * dot), g1[k] = rstd * (g1[k] * w1[k] - x1[k] * dot);
+            }
+          }
+          if (h < qk) ahead0[j] = Raw<T, V>::pack(g0), ahead1[j] = Raw<T, V>::pack(g1);
         }
+        if (!on || (a.in_place && h >= qk)) continue;
+        const int64_t out = t * a.ldout + col;
+        store<T, V>(a.out, out, ahead0[j]);
+        store<T, V>(a.out, out + half, ahead1[j]);
       }
-      if (!on) continue;
-      const int64_t out = t * a.ldout + col;
-      store<T, V>(a.out, out, h < qk ? Raw<T, V>::pack(g0) : r0);
-      store<T, V>(a.out, out + half, h < qk ? Raw<T, V>::pack(g1) : r1);
     }
   }
-  if constexpr (!SUMS) {
-    if (a.q == nullptr) return;
+  if constexpr (HELD) {  // a block a token
     __shared__ float space[kThreads / 32];
-    __syncthreads();  // this block has written its token's row
-    const int64_t row = static_cast<int64_t>(blockIdx.x) * a.ldout,
-                  packs = static_cast<int64_t>(a.heads + 2 * a.kv_heads) * a.head_dim / V;
-    constexpr int kKept = 6;  // 48 heads of 128
-    Raw<T, V> kept[kKept];
+    const int64_t t = blockIdx.x;
+    RowHolder<T, V> row{Channels{a.channel}, a.q + t * a.ldq};
+    const auto pack_of = [&](int j) { return static_cast<int64_t>(j * groups + group) * (2 * lanes) + lane; };
 #pragma unroll
-    for (int j = 0; j < kKept; ++j)
-      if (threadIdx.x + j * kThreads < packs) kept[j] = load<T, V>(a.out, row + (threadIdx.x + j * kThreads) * V);
-    hold_row<T, V>(kept, a.out, row, packs, Channels{a.channel}, a.q + blockIdx.x * a.ldq, a.scale + blockIdx.x, space);
-    return;
+    for (int j = 0; j < kAhead; ++j) {
+      if (j * groups + group >= all) continue;
+      ahead0[j] = row.weigh(ahead0[j], pack_of(j)), ahead1[j] = row.weigh(ahead1[j], pack_of(j) + lanes);
+      row.look(ahead0[j]), row.look(ahead1[j]);
+    }
+    row.settle(a.scale + t, space);
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j)
+      if (j * groups + group < all) row.emit(ahead0[j], pack_of(j)), row.emit(ahead1[j], pack_of(j) + lanes);
   }
+  if constexpr (!SUMS) return;
   float* mine = sums + group * 2 * a.head_dim;
 #pragma unroll
   for (int k = 0; k < V; ++k) {
@@ -386,16 +390,21 @@ void qk_norm_rope_grad(Stream s, const QkNormRopeGrad& r, void* scratch) {
     a.rstd = r.rstd;
     a.partial = wants ? static_cast<float*>(scratch) : nullptr;
     const bool fast = is_fast(r, r.dout.type) && wide(r.dout) && wide(ConstMat(r.dqkv)) && wide(r.qkv);
-    held_here = fast && !wants && wide(r.held);
-    if (held_here)
-      a.q = static_cast<uint8_t*>(r.held.q.p), a.channel = r.held.channel, a.scale = r.held.scale, a.ldq = r.held.q.ld;
     const auto grid = static_cast<unsigned>(blocks);
     if (fast) {
       const int64_t groups = kThreads / (r.head_dim / 2 / elements_of_16_bytes(r.dout.type));
+      held_here = r.held.q.p != nullptr && !wants && wide(r.held) && r.heads + 2 * r.kv_heads <= kAhead * groups;
+      if (held_here)
+        a.q = static_cast<uint8_t*>(r.held.q.p), a.channel = r.held.channel, a.scale = r.held.scale,
+        a.ldq = r.held.q.ld;
       const size_t bytes = wants ? static_cast<size_t>(groups * 2 * r.head_dim) * sizeof(float) : 0;
       const bool bf = r.dout.type == DType::kBF16;
-      const auto kernel = bf ? (wants ? rope_grad_fast<bf16, 8, true> : rope_grad_fast<bf16, 8, false>)
-                             : (wants ? rope_grad_fast<float, 4, true> : rope_grad_fast<float, 4, false>);
+      const auto kernel = bf ? (wants       ? rope_grad_fast<bf16, 8, true, false>
+                                : held_here ? rope_grad_fast<bf16, 8, false, true>
+                                            : rope_grad_fast<bf16, 8, false, false>)
+                             : (wants       ? rope_grad_fast<float, 4, true, false>
+                                : held_here ? rope_grad_fast<float, 4, false, true>
+                                            : rope_grad_fast<float, 4, false, false>);
       kernel<<<grid, kThreads, bytes, s>>>(a);
     } else {
       const size_t bytes = wants ? static_cast<size_t>(kThreads / kWarp * 2 * r.head_dim) * sizeof(float) : 0;
