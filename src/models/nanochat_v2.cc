@@ -89,8 +89,9 @@ class Nanochat {
     style.out_std = 0;
     if (parts_.value_embeddings && i % 2 == (c_.num_layers - 1) % 2)
       style.values = [&, h](ValueId qkv) { return with_values(qkv, h, i); };
-    x = add(g_, x, d_.attention(h, i, style));
-    return add(g_, x, d_.mlp(d_.rms_norm(x, "", ""), i, ActKind::kRelu2, 0.4f * root, 0));
+    Stream s{x, d_.attention(h, i, style)};
+    const ValueId branch = d_.mlp(d_.rms_norm(s, "", ""), i, ActKind::kRelu2, 0.4f * root, 0);
+    return add(g_, s.h, branch);
   }
 
   // v += 3·σ(w·h)·(the token's row of the layer's table), a gate for each key/value head.
