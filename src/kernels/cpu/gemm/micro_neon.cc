@@ -49,7 +49,7 @@ void finish(const PanelCall& p, const float* sum, int64_t row, int64_t col, int6
 template <int kRows>
 void tile(const PanelCall& p, int64_t row, int64_t col) {
   float32x4_t sum[kRows][kVecs];
-  float* partial = p.partial + row * kPanel + col;
+  float* partial = p.from_partial || p.to_partial ? p.partial + row * kPanel + col : nullptr;
   for (int i = 0; i < kRows; ++i)
     for (int j = 0; j < kVecs; ++j)
       sum[i][j] = p.from_partial ? vld1q_f32(partial + i * kPanel + j * 4) : vdupq_n_f32(0);

@@ -43,7 +43,7 @@ HWY_ATTR void tile(const PanelCall& p, int64_t row, int64_t col) {
   const D d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), width = panel_width(p.n);
   V sum[kN][kVecs];
-  float* partial = p.partial + row * kPanel + col;
+  float* partial = p.from_partial || p.to_partial ? p.partial + row * kPanel + col : nullptr;
   for (int i = 0; i < kN; ++i)
     for (int j = 0; j < kVecs; ++j)
       sum[i][j] = p.from_partial ? hn::LoadU(d, partial + i * kPanel + j * lanes) : hn::Zero(d);
