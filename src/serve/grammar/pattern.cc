@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "serve/grammar/characters.h"
 #include "serve/grammar/json_grammar.h"
 
 namespace mxt::serve {
@@ -201,13 +202,8 @@ class PatternReader {
       const char e = p_[at_ + 1];
       at_ += 2;
       if (std::string_view("dDwWsS").find(e) != std::string_view::npos) return one_of(named_class(e), e < 'a');
-      if (const auto code = code_of(e)) {
-        if (*code < 0x80)
-          return one_of(byte_range(static_cast<unsigned char>(*code), static_cast<unsigned char>(*code)), false);
-        const Rule r = m_.g.add();
-        add_range(r, *code, *code);
-        return r;
-      }
+      if (const auto code = code_of(e)) return of_points({{*code, *code}});
+      if (e == 'p' || e == 'P') return of_points(category(e));
       return one_of(
           byte_range(static_cast<unsigned char>(plain_escape(e)), static_cast<unsigned char>(plain_escape(e))), false);
     }
@@ -246,38 +242,20 @@ class PatternReader {
     at_ = end + braces;
     return code;
   }
-  // Characters beyond ASCII, as UTF-8: cut where the number of bytes changes, then byte by byte. No surrogates.
-  void add_range(Rule r, uint32_t low, uint32_t high) {
-    constexpr std::pair<uint32_t, uint32_t> kLengths[] = {
-        {0x80, 0x7FF}, {0x800, 0xD7FF}, {0xE000, 0xFFFF}, {0x10000, kLastCodePoint}};
-    for (const auto& [first, last] : kLengths) {
-      std::string from, to;
-      if (std::max(low, first) > std::min(high, last)) continue;
-      append_utf8(from, std::max(low, first));
-      append_utf8(to, std::min(high, last));
-      add_bytes(r, {}, from, to);
-    }
+  void add_wide(Rule r, const pytext::CodePoints& points) {
+    if (!points.empty()) m_.g.choice(r, {Grammar::call(characters(m_.g, points))});
   }
-  void add_bytes(Rule r, Grammar::Sequence before, std::string_view from, std::string_view to) {
-    auto byte = [](char c) { return static_cast<unsigned char>(c); };
-    auto add = [&](unsigned char first, unsigned char last, std::string_view a, std::string_view b) {
-      if (first > last) return;
-      Grammar::Sequence s = before;
-      s.push_back(m_.g.bytes(byte_range(first, last)));
-      a.empty() ? m_.g.choice(r, s) : add_bytes(r, std::move(s), a, b);
-    };
-    const std::string lowest(from.size() - 1, '\x80'), highest(from.size() - 1, '\xBF');
-    if (from.substr(1) == lowest && to.substr(1) == highest) {  // all that begins so: one alternative
-      Grammar::Sequence s = before;
-      s.push_back(m_.g.bytes(byte_range(byte(from[0]), byte(to[0]))));
-      for (size_t i = 1; i < from.size(); ++i) s.push_back(m_.g.bytes(byte_range(0x80, 0xBF)));
-      m_.g.choice(r, s);
-      return;
-    }
-    if (from[0] == to[0]) return add(byte(from[0]), byte(from[0]), from.substr(1), to.substr(1));
-    add(byte(from[0]), byte(from[0]), from.substr(1), highest);
-    add(static_cast<unsigned char>(byte(from[0]) + 1), static_cast<unsigned char>(byte(to[0]) - 1), lowest, highest);
-    add(byte(to[0]), byte(to[0]), lowest, to.substr(1));
+  // \p{…}, \P{…} and \pL, behind the letter: characters of a general category, or all others.
+  pytext::CodePoints category(char e) {
+    const bool braces = more() && peek() == '{';
+    const size_t from = at_ + braces, end = braces ? p_.find('}', from) : std::min(from + 1, p_.size());
+    const std::string_view name = end <= p_.size() ? p_.substr(from, end - from) : std::string_view();
+    pytext::CodePoints points = pytext::of_category(name);
+    if (points.empty())
+      fail_input("\\{}{{{}}} is not supported: general categories are (L, Lu, Ll, M, N, Nd, P, S, Sc, Z, Zs, …)", e,
+                 name);
+    at_ = end + braces;
+    return e == 'p' ? points : all_but(std::move(points), 0);
   }
   char plain_escape(char e) {
     switch (e) {
@@ -302,7 +280,7 @@ class PatternReader {
     bool negated = false;
     if (more() && peek() == '^') negated = true, ++at_;
     ByteSet set;
-    std::vector<std::pair<uint32_t, uint32_t>> wide;  // beyond ASCII
+    pytext::CodePoints wide;  // beyond ASCII
     bool first = true, every_other = false;
     auto member = [&]() -> std::optional<uint32_t> {  // nothing: a named class was added
       if (static_cast<unsigned char>(p_[at_]) >= 0x80) return next_code_point(p_, at_);
@@ -316,6 +294,10 @@ class PatternReader {
         return std::nullopt;
       }
       if (const auto code = code_of(e)) return code;
+      if (e == 'p' || e == 'P') {
+        split(category(e), set, wide);
+        return std::nullopt;
+      }
       return static_cast<unsigned char>(plain_escape(e));
     };
     while (true) {
@@ -331,24 +313,37 @@ class PatternReader {
         if (!end || *end < *from) fail_input("a range of a class is empty");
         to = *end;
       }
-      if (*from < 0x80)
-        set |= byte_range(static_cast<unsigned char>(*from), static_cast<unsigned char>(std::min<uint32_t>(to, 0x7F)));
-      if (to >= 0x80) wide.emplace_back(std::max<uint32_t>(*from, 0x80), to);
+      split({{*from, to}}, set, wide);
     }
     ++at_;
     if (!negated && every_other) wide = {{0x80, kLastCodePoint}};
     if (negated) {
       set = byte_range(0, 127) & ~set;
-      wide = every_other ? std::vector<std::pair<uint32_t, uint32_t>>() : all_but(std::move(wide));
+      wide = every_other ? pytext::CodePoints() : all_but(std::move(wide), 0x80);
     }
     const Rule r = one_of(set, false);
-    for (const auto& [low, high] : wide) add_range(r, low, high);
+    add_wide(r, wide);
     return r;
   }
-  static std::vector<std::pair<uint32_t, uint32_t>> all_but(std::vector<std::pair<uint32_t, uint32_t>> ranges) {
+  Rule of_points(const pytext::CodePoints& points) {
+    ByteSet set;
+    pytext::CodePoints wide;
+    split(points, set, wide);
+    const Rule r = one_of(set, false);
+    add_wide(r, wide);
+    return r;
+  }
+  static void split(const pytext::CodePoints& points, ByteSet& ascii, pytext::CodePoints& wide) {
+    for (const auto& [low, high] : points) {
+      if (low < 0x80)
+        ascii |=
+            byte_range(static_cast<unsigned char>(low), static_cast<unsigned char>(std::min<uint32_t>(high, 0x7F)));
+      if (high >= 0x80) wide.emplace_back(std::max<uint32_t>(low, 0x80), high);
+    }
+  }
+  static pytext::CodePoints all_but(pytext::CodePoints ranges, uint32_t next) {
     std::sort(ranges.begin(), ranges.end());
-    std::vector<std::pair<uint32_t, uint32_t>> out;
-    uint32_t next = 0x80;
+    pytext::CodePoints out;
     for (const auto& [low, high] : ranges) {
       if (low > next) out.emplace_back(next, low - 1);
       next = std::max(next, high + 1);
