@@ -62,6 +62,24 @@ TEST(Shape, UnknownColumnsAreListed) {
   EXPECT_HAS(e, "data.columns");
 }
 
+TEST(Shape, AWholeTableIsNoRow) {
+  for (const char* table : {
+           R"({"columns":["prompt","completion"],"index":[0],"data":[["a","b"]]})",
+           R"({"prompt":{"0":"a","1":"c"},"completion":{"0":"b","1":"d"}})",
+           R"({"0":{"prompt":"a","completion":"b"},"1":{"prompt":"c","completion":"d"}})",
+           R"({"prompt":["a","c"],"completion":["b","d"]})",
+           R"({"7":["a","b"]})",
+       })
+    EXPECT_HAS(error_of([&] { find_layout(row(table), {}); }),
+               "d.jsonl:3: is a whole table and not a row; write a row a line, with pandas: df.to_json(\"rows.jsonl\", "
+               "orient=\"records\", lines=True)")
+        << table;
+  for (const char* one : {R"({"prompt":"a","completion":"b","0":{"x":1}})", R"({"text":"a","tags":["x"],"from":["y"]})",
+                          R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]})",
+                          R"({"input_ids":[1,2],"labels":[1,2]})", R"({"text":"a","columns":["b"],"data":"c"})"})
+    EXPECT_NO_THROW(find_layout(row(one), {})) << one;
+}
+
 TEST(Shape, TurnsUnderAnotherNameAreAskedForAsMessages) {
   const auto said = [](const char* text) { return error_of([&] { find_layout(row(text), {}); }); };
   EXPECT_HAS(said(R"({"id":"x","dialogue":[{"role":"user","content":"a"}]})"), "as {dialogue: messages}");

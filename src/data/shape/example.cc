@@ -267,10 +267,37 @@ OrderedJson row_object(const Record& record) {
   return row;
 }
 
+namespace {
+
+bool all_digits(const std::string& s) { return !s.empty() && s.find_first_not_of("0123456789") == std::string::npos; }
+
+// A whole table in one object, as pandas writes it unless told otherwise (column by column, or by the rows' numbers, or
+// "split"), and a dictionary of columns.
+bool is_whole_table(const OrderedJson& row) {
+  if (row.empty()) return false;
+  if (row.contains("columns") && row.contains("data") && row["columns"].is_array() && row["data"].is_array())
+    return true;
+  size_t numbered = 0, by_number = 0, lists = 0;
+  for (const auto& [key, value] : row.items()) {
+    numbered += all_digits(key) && (value.is_object() || value.is_array());
+    by_number += value.is_object() && !value.empty() && all_digits(value.begin().key());
+    lists += value.is_array() && !value.empty() && value.size() == row.front().size() &&
+             std::all_of(value.begin(), value.end(), [](const OrderedJson& v) { return v.is_string(); });
+  }
+  return numbered == row.size() || by_number == row.size() || (lists == row.size() && lists > 1);
+}
+
+}  // namespace
+
 Layout find_layout(const Record& first, const std::map<std::string, std::string>& given) {
   const std::string where = first.where();
   if (first.kind == FileKind::kText) return {Shape::kText, {}, {}, {}};
   const OrderedJson row = row_object(first);
+  if ((first.kind == FileKind::kJson || first.kind == FileKind::kJsonLines) && is_whole_table(row))
+    fail_input(
+        "{}: is a whole table and not a row; write a row a line, with pandas: df.to_json(\"rows.jsonl\", "
+        "orient=\"records\", lines=True)",
+        where);
   std::vector<std::string> there;
   for (const auto& [key, value] : row.items()) there.push_back(key);
   std::map<std::string, std::string> by_ours = name_columns(there, where, given);
