@@ -417,6 +417,7 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   const Speed speed = step_speed(*setup, plan, t, w, memory.of.offloaded);
 
   OrderedJson j{{"device", t.device}, {"title", t.rate.price.title}};
+  j["driven"] = t.here || kernels::backend_for(t.rate.price.arch) != nullptr;
   say_memory(memory, t, ops, j);
   j["micro_batch"] = pass.micro_batch;
   if (setup->share_prompts || !setup->unshared.empty())

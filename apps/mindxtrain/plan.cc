@@ -85,6 +85,10 @@ void show_memory(const OrderedJson& j, bool unnamed) {
                             ? " (and what the device's own kernels take: counted where the device is)"
                             : ""));
   if (unnamed) line("device", device + ", as this machine is: the recipe names no hardware");
+  if (!j["driven"].get<bool>())
+    line("device",
+         fmt::format("{}: this build has no kernels for it and cannot train there; counted with the processor's",
+                     device));
   auto verdict = [](bool fits) { return fits ? "fits" : "does not fit"; };
   const bool two = j.contains("host_fits");  // the device's memory and the host's beside it, each its own line
   const bool fits = two ? j["peak_bytes"]["device"] <= j["available_bytes"] : j["fits"].get<bool>();

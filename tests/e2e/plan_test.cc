@@ -395,12 +395,16 @@ TEST(Plan, NamesTheKernelOfAdapters) {
 
 TEST(Plan, PrintsBytesTimeAndMoneyForHereAndElsewhere) {
   Case c;
+  const std::string lacking = "this build has no kernels for it and cannot train there";
+  EXPECT_NE(cli::run("plan " + c.recipe + " --device mi300x").out.find("mi300x: " + lacking), std::string::npos);
+  EXPECT_EQ(cli::run("plan " + c.recipe + " --device h100").out.find(lacking), std::string::npos);
   for (const char* device : {"cpu", "h100", "mi300x", "rtx4090", "b200"}) {
     const auto r = cli::run("plan " + c.recipe + " --json --device " + device);
     ASSERT_EQ(r.code, 0) << r.out;
     const Json j = Json::parse(r.out);
     EXPECT_EQ(j["device"], device);
     EXPECT_TRUE(j["fits"].get<bool>());
+    EXPECT_EQ(j["driven"].get<bool>(), std::string(device) != "mi300x");
     const bool here = std::string(device) == "cpu";
     EXPECT_GT(j["peak_bytes"]["host"].get<int64_t>(), 0);
     EXPECT_EQ(j["peak_bytes"]["device"].get<int64_t>() == 0, here);
