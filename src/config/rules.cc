@@ -74,7 +74,8 @@ void check_numbers(const Recipe& r, Rules& rules) {
 void check_model(const Recipe& r, Rules& rules) {
   rules.refuse(r.model.trust_remote_code, {"model.trust_remote_code"},
                "is true: no code from a model folder is ever run; write false or leave it out");
-  rules.refuse(r.model.init == Init::kRandom && r.model.config.empty(), {"model.config", "model.init"},
+  rules.refuse(r.model.init == Init::kRandom && r.model.config.empty(),
+               {"model.config", "model.init", "pretrain.depth"},
                "is missing: init random builds the model from it; give an HF config.json or its keys");
   rules.refuse(r.model.init == Init::kPretrained && !r.model.config.empty(), {"model.config", "model.init"},
                "is only for `init: random`: a pretrained model brings its own; remove it, or set model.init");

@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
 #include "config/recipe.h"
+#include "config/support.h"
 
 namespace mxt::config {
 namespace {
@@ -98,6 +101,14 @@ TEST(Depth, RefusesWhatContradictsIt) {
   ASSERT_EQ(issues("pretrain: {depth: 0}\n").size(), 1u);
   EXPECT_EQ(issues("pretrain: {depth: 0}\n")[0].key, "pretrain.depth");
   EXPECT_EQ(issues("pretrain: {}\n").size(), 1u);
+  // The model that a depth makes is not missed where the depth itself is wrong.
+  for (const char* depth : {"0", "129", "four", "1.5"})
+    EXPECT_EQ(lines(fmt::format("meta: {{project: p, run_name: r}}\nmodel: {{init: random, tokenizer: train}}\n"
+                                "data: {{source: local, path: x.txt}}\npretrain: {{depth: {}}}\n",
+                                depth))
+                  .find("model.config"),
+              std::string::npos)
+        << depth;
   const auto odd = check_recipe(R"(meta: {project: p, run_name: r}
 model: {name: m}
 data: {source: local, path: x.jsonl, seq_len: 3000}
