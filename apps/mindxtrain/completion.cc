@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "config/builtin.h"
+#include "config/model_table.h"
 #include "config/prices.h"
 #include "config/recipe.h"
 #include "export/target.h"
@@ -63,6 +64,12 @@ std::vector<std::string> trainer_names() {
   return out;
 }
 
+std::vector<std::string> model_names() {
+  std::vector<std::string> out;
+  for (const config::KnownModel& m : config::known_models()) out.emplace_back(m.name);
+  return out;
+}
+
 std::vector<const CLI::App*> verbs_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App* v) { return !v->get_name().empty(); });
 }
@@ -77,12 +84,16 @@ std::vector<std::string> names_of(const std::vector<const CLI::App*>& verbs) {
 std::vector<std::string> values_of(const CLI::Option& o, const std::string& verb, const CLI::App& app) {
   const std::string name = o.get_lnames().empty() ? o.get_name() : o.get_lnames()[0];
   if (name == "device") return verb == "plan" ? config::builtin_prices().names() : device_names();
+  if (name == "model") return model_names();
   if (name == "recipe" || (verb == "init" && name == "name")) return recipe_names();
   if (name == "verb") return names_of(verbs_of(app));
   if (name == "scheme") return scheme_names();
   if (verb == "export" && name == "for") return trainer_names();
   return choices_of(o);
 }
+
+// Whether a file's name will do as well as the words that values_of() gives.
+bool takes_files(const CLI::Option& o) { return o.get_lnames()[0] == "model"; }
 
 Level level_of(const CLI::App& v, const std::string& verb, const std::string& inner, const CLI::App& app) {
   Level l{verb, inner, verbs_of(v), {}, {}};
@@ -114,7 +125,7 @@ std::string long_names(const std::vector<const CLI::Option*>& options) {
   return out;
 }
 
-// The same words in bash and zsh, which sets $words, $options and $values of $verb, $inner and $prev.
+// The same words in bash and zsh: $names, $options, $values and $files for $verb, $inner and $prev.
 std::string cases_of(const CLI::App& app) {
   std::string levels, values;
   for (const Level& l : levels_of(app)) {
@@ -122,8 +133,9 @@ std::string cases_of(const CLI::App& app) {
                           l.inner.empty() ? "*" : "", fmt::join(l.words, " "), long_names(l.options));
     for (const CLI::Option* o : l.options)
       if (const auto all = values_of(*o, l.verb, app); !all.empty())
-        values += fmt::format("    \"{} {}{} --{}\") values=\"{}\" ;;\n", l.verb, l.inner,
-                              l.inner.empty() ? "\"*\"" : "", o->get_lnames()[0], fmt::join(all, " "));
+        values +=
+            fmt::format("    \"{} {}{} --{}\") values=\"{}\"{} ;;\n", l.verb, l.inner, l.inner.empty() ? "\"*\"" : "",
+                        o->get_lnames()[0], fmt::join(all, " "), takes_files(*o) ? " files=too" : "");
   }
   return fmt::format("  case \"$verb $inner\" in\n{}  esac\n  case \"$verb $inner $prev\" in\n{}  esac\n", levels,
                      values);
@@ -138,7 +150,7 @@ std::string bash(const CLI::App& app) {
   return fmt::format(
       "_mindxtrain() {{\n"
       "  local word=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD-1]}} verb=${{COMP_WORDS[1]}} inner=\"\"\n"
-      "  local names=\"\" options=\"\" values=\"\" plain\n"
+      "  local names=\"\" options=\"\" values=\"\" files=\"\" plain\n"
       "  if [ \"$word\" = \"=\" ]; then\n"
       "    word=\"\"\n"
       "  elif [ \"$prev\" = \"=\" ]; then\n"
@@ -154,7 +166,8 @@ std::string bash(const CLI::App& app) {
       "  plain=${{word#[\\\"\\']}}\n"
       "  plain=${{plain//\\\\/}}\n"
       "  if [ -n \"$values\" ]; then\n"
-      "    mapfile -t COMPREPLY < <(compgen -W \"$values\" -- \"$word\")\n"
+      "    mapfile -t COMPREPLY < <(compgen -W \"$values\" -- \"$word\"; [ -z \"$files\" ] || compgen -f -- "
+      "\"$plain\")\n"
       "  elif [ \"${{word#-}}\" != \"$word\" ]; then\n"
       "    mapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$word\")\n"
       "  elif [ \"${{prev#--}}\" != \"$prev\" ]; then\n"
@@ -173,7 +186,7 @@ std::string zsh(const CLI::App& app) {
       "#compdef mindxtrain\n"
       "_mindxtrain() {{\n"
       "  local word=${{words[CURRENT]}} prev=${{words[CURRENT-1]}} verb=${{words[2]}} inner=\"\"\n"
-      "  local names=\"\" options=\"\" values=\"\"\n"
+      "  local names=\"\" options=\"\" values=\"\" files=\"\"\n"
       "  if (( CURRENT == 2 )); then\n"
       "    compadd -- ${{=:-\"{}\"}}\n"
       "    return\n"
@@ -186,6 +199,7 @@ std::string zsh(const CLI::App& app) {
       "{}"
       "  if [[ -n $values ]]; then\n"
       "    compadd -- ${{=values}}\n"
+      "    [[ -z $files ]] || _files\n"
       "  elif [[ $word == -* && $word != *=* ]]; then\n"
       "    compadd -- ${{=options}}\n"
       "  else\n"
@@ -226,7 +240,8 @@ std::string fish(const CLI::App& app) {
     if (!words.empty()) out += fmt::format("complete -c mindxtrain -n {} -a '{}'\n", inside, fmt::join(words, " "));
     for (const CLI::Option* o : l.options) {
       const auto values = values_of(*o, l.verb, app);
-      const std::string takes = !values.empty()               ? fmt::format(" -x -a '{}'", fmt::join(values, " "))
+      const std::string takes = !values.empty()
+                                    ? fmt::format(" -{} -a '{}'", takes_files(*o) ? 'r' : 'x', fmt::join(values, " "))
                                 : o->get_items_expected() > 0 ? " -r"
                                                               : "";
       for (const std::string& name : o->get_lnames())

@@ -309,6 +309,8 @@ TEST(FirstContact, CompletionOffersRecipesDevicesAndFilesWithSpaces) {
   EXPECT_EQ(asked("mindxtrain plan quickstart_cpu --device = rtx4"), "[rtx4090]");
   EXPECT_EQ(asked("mindxtrain serve --device cu"), "[cuda]");
   EXPECT_EQ(asked("mindxtrain quantize --scheme gguf_q4_k"), "[gguf_q4_k_m]");
+  EXPECT_EQ(asked("mindxtrain chat --model smollm2-360m"), "[smollm2-360m-instruct]");
+  EXPECT_EQ(asked("mindxtrain serve --model my"), "[my own recipe.yaml]");
   EXPECT_EQ(asked("mindxtrain export r.yaml --for tr"), "[trl]");
   EXPECT_EQ(asked("mindxtrain dataset sh"), "[show]");
   EXPECT_EQ(asked("mindxtrain dataset prep --thr"), "[--threads]");
