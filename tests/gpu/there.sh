@@ -76,7 +76,7 @@ for what in "$@"; do
       # library's own kernels do not bear, every test that calls it.
       skip='*LongDocuments*:*InParts*:JoinedAdapters*:HeldInFp8*:*TheSameStepTwice*'
       for tool in memcheck racecheck; do
-        [ $tool = memcheck ] || skip="$skip:*.Products*:*Cudnn*:*ABaseHeld*:*WholeModel*"
+        [ $tool = memcheck ] || skip="$skip:*.Products*:*Cudnn*:*ABaseHeld*:*WholeModel*:*TrainedInFp8*"
         shards $tool 3 ${SANITIZER_S:-240} compute-sanitizer --tool $tool --kernel-name kns=mxt --error-exitcode 9 $M/gpu_ops_test --gtest_filter="${SANITIZED:--$skip}"; code=$?; [ $code = 0 ] || status=1
         echo "$tool: exit $code"; grep -hn 'ERROR SUMMARY\|RACECHECK SUMMARY\|Error:\|Invalid\|hazard\|PASSED\|FAILED' "$O/$tool"?.log | head -12
       done ;;
