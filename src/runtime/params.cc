@@ -318,6 +318,7 @@ ParamStore::Access::~Access() {
 }
 
 void ParamStore::fetch(void* to, const void* from, size_t bytes) const {
+  if (bytes == 0) return;  // neither may be anywhere then
   if (device_)
     device_->download(to, from, bytes), device_->synchronize();
   else
@@ -325,6 +326,7 @@ void ParamStore::fetch(void* to, const void* from, size_t bytes) const {
 }
 
 void ParamStore::put(void* to, const void* from, size_t bytes) const {
+  if (bytes == 0) return;  // neither may be anywhere then
   if (device_)
     device_->upload(to, from, bytes), device_->synchronize();
   else
