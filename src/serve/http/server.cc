@@ -567,6 +567,9 @@ void HttpServer::drain(double seconds) {
   s_->io.stop();
   for (auto& t : s_->threads) t.join();
   s_->threads.clear();
+  // What was on its way ends here, the acceptance that was broken off for one: it holds the state that holds it.
+  s_->io.restart();
+  s_->io.poll();
 }
 
 HttpServer::~HttpServer() { drain(0); }
