@@ -74,18 +74,35 @@ void check_numbers(const Recipe& r, Rules& rules) {
 void check_model(const Recipe& r, Rules& rules) {
   rules.refuse(r.model.trust_remote_code, {"model.trust_remote_code"},
                "is true: no code from a model folder is ever run; write false or leave it out");
+  // A depth that is none gives no config either.
   rules.refuse(r.model.init == Init::kRandom && r.model.config.empty(),
-               {"model.config", "model.init", "pretrain.depth"},
+               {"model.config", "model.init", "pretrain.depth", "pretrain"},
                "is missing: init random builds the model from it; give an HF config.json or its keys");
   rules.refuse(r.model.init == Init::kPretrained && !r.model.config.empty(), {"model.config", "model.init"},
                "is only for `init: random`: a pretrained model brings its own; remove it, or set model.init");
   rules.refuse(r.model.tokenizer == "train" && !learned_vocabulary(r), {"model.tokenizer"},
                "is train, which learns pretrain.vocab_size tokens, or model.config.vocab_size of a model from random "
                "weights: write one of them, or name a tokenizer");
+  if (const auto v = learned_vocabulary(r); v && r.model.tokenizer == "train")
+    rules.refuse(
+        v->size < kLeastLearnedVocabulary, {v->setting, "model.tokenizer"},
+        "is {}, and model.tokenizer train learns at least {} tokens: the 256 bytes and nanochat's special ones",
+        v->size, kLeastLearnedVocabulary);
   rules.refuse(r.model.name.starts_with("recipe:") && r.model.init == Init::kRandom, {"model.init", "model.name"},
                "is random, and model.name is what another recipe trains: remove one of the two");
   rules.refuse(r.model.name.starts_with("recipe:") && r.model.revision, {"model.revision", "model.name"},
                "is of the Hub, and model.name is what another recipe trains: remove it");
+}
+
+void check_pretrain(const Recipe& r, Rules& rules) {
+  if (!r.pretrain) return;
+  rules.refuse(r.pretrain->window_pattern.find_first_not_of("SL") != std::string::npos, {"pretrain.window_pattern"},
+               "is {}: write letters S (a quarter of the sequence) and L (all of it)", r.pretrain->window_pattern);
+  // The random weights below an adapter would be kept nowhere.
+  rules.refuse(r.train.method.frozen_base(), {"train.method", "pretrain"},
+               "is {} with an adapter, and pretrain trains every weight of a new model: write kind: pretrain, or leave "
+               "train.method out",
+               text_of(r.train.method.kind));
 }
 
 void check_mixture(const Data& d, Rules& rules) {
@@ -410,6 +427,7 @@ void check_rules(const Recipe& r, Reader& reader) {
   check_hardware(r, rules);
   check_numbers(r, rules);
   check_model(r, rules);
+  check_pretrain(r, rules);
   check_data(r, rules);
   check_packing(r, rules);
   check_train(r, rules);

@@ -15,6 +15,9 @@ struct Vocabulary {
   std::string setting;
   int64_t size;
 };
+// Tokens of the smallest: the 256 bytes and nanochat's nine special ones.
+inline constexpr int64_t kLeastLearnedVocabulary = 256 + 9;
+
 std::optional<Vocabulary> learned_vocabulary(const Recipe& recipe);
 
 }  // namespace mxt::config

@@ -2,14 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include <fmt/format.h>
-
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
 #include "config/recipe.h"
-#include "config/support.h"
 
 namespace mxt::config {
 namespace {
@@ -101,14 +98,32 @@ TEST(Depth, RefusesWhatContradictsIt) {
   ASSERT_EQ(issues("pretrain: {depth: 0}\n").size(), 1u);
   EXPECT_EQ(issues("pretrain: {depth: 0}\n")[0].key, "pretrain.depth");
   EXPECT_EQ(issues("pretrain: {}\n").size(), 1u);
-  // The model that a depth makes is not missed where the depth itself is wrong.
-  for (const char* depth : {"0", "129", "four", "1.5"})
-    EXPECT_EQ(lines(fmt::format("meta: {{project: p, run_name: r}}\nmodel: {{init: random, tokenizer: train}}\n"
-                                "data: {{source: local, path: x.txt}}\npretrain: {{depth: {}}}\n",
-                                depth))
-                  .find("model.config"),
-              std::string::npos)
-        << depth;
+  const auto random = check_recipe(R"(meta: {project: p, run_name: r}
+model: {name: m, init: random, tokenizer: train}
+data: {source: local, path: x.jsonl}
+pretrain: {depth: four}
+)",
+                                   "r.yaml", &out);
+  ASSERT_EQ(random.size(), 1u) << "the config that it would have given is not asked for";
+  EXPECT_EQ(random[0].key, "pretrain.depth");
+  const auto one = [&](const std::string& more, const std::string& key) {
+    const auto found = issues("pretrain: {depth: 4" + more);
+    ASSERT_EQ(found.size(), 1u) << more;
+    EXPECT_EQ(found[0].key, key) << found[0].what;
+  };
+  one(", window_pattern: SXL}\n", "pretrain.window_pattern");
+  one("}\ntrain: {method: {kind: lora}}\n", "train.method");
+  one("}\ntrain: {method: {kind: qlora}}\n", "train.method");
+  EXPECT_EQ(issues("pretrain: {depth: 4, window_pattern: LS}\ntrain: {method: {kind: full}}\n").size(), 0u);
+  const auto few = [&](int tokens) {
+    return check_recipe(fmt::format("meta: {{project: p, run_name: r}}\nmodel: {{name: m, tokenizer: train}}\n"
+                                    "data: {{source: local, path: x.jsonl}}\npretrain: {{depth: 4, vocab_size: {}}}\n",
+                                    tokens),
+                        "r.yaml", &out);
+  };
+  ASSERT_EQ(few(264).size(), 1u);
+  EXPECT_EQ(few(264)[0].key, "pretrain.vocab_size");
+  EXPECT_EQ(few(265).size(), 0u);
   const auto odd = check_recipe(R"(meta: {project: p, run_name: r}
 model: {name: m}
 data: {source: local, path: x.jsonl, seq_len: 3000}
