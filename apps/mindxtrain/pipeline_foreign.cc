@@ -126,13 +126,6 @@ void Pipeline::check_foreign() const {
 }
 
 void Pipeline::train_foreign(const train::TrainOptions& t) {
-  const auto& ends = setup_->model.eos;
-  if (recipe_.train.method.kind == config::MethodKind::kReward &&
-      std::find(ends.begin(), ends.end(), formats::score_pad(setup_->model)) != ends.end())
-    fail_missing(
-        "{}: train.backend trl: a reward model whose base pads with its end token is scored before that token, which "
-        "TRL launched from here is not told: leave train.backend out",
-        recipe_.source);
   const TrlPython trl = find_trl();
   log::info("train.backend: trl {} ({}); such a run cannot be replayed bit for bit", trl.versions.value("trl", "?"),
             trl.python);

@@ -114,14 +114,19 @@ collate = {"sft": collate_sft, "orpo": collate_orpo, "kto": collate_kto}.get(MET
 
 
 def tokenizer(folder):
-    """TRL wants one; rows are tokens already, so that a folder without one gets a stand-in that knows the ends alone."""
+    """TRL wants one; rows are tokens already, so that a folder without one gets a stand-in that knows the ends alone. Of
+    some families transformers makes an empty one there, whose ends are other ids than the model's."""
+    ids = {job["pad"]: "<pad>", job["eos"]: "<eos>"}  # one name an id: of two, one would be given a new id
     try:
-        return AutoTokenizer.from_pretrained(folder)
+        own = AutoTokenizer.from_pretrained(folder)
+        if None not in own.convert_ids_to_tokens(list(ids)):
+            return own
     except (ValueError, OSError):
-        from tokenizers import Tokenizer, models
+        pass
+    from tokenizers import Tokenizer, models
 
-        ends = Tokenizer(models.WordLevel({"<pad>": job["pad"], "<eos>": job["eos"]}, unk_token="<pad>"))
-        return PreTrainedTokenizerFast(tokenizer_object=ends, pad_token="<pad>", eos_token="<eos>")
+    ends = Tokenizer(models.WordLevel({token: i for i, token in ids.items()}, unk_token=ids[job["pad"]]))
+    return PreTrainedTokenizerFast(tokenizer_object=ends, pad_token=ids[job["pad"]], eos_token=ids[job["eos"]])
 
 
 class Order(torch.utils.data.Sampler):
@@ -198,18 +203,19 @@ if job.get("init_adapter"):
     given, args.model_init_kwargs = {}, None
 elif quantization:
     given["quantization_config"] = quantization
+processing = tokenizer(model_args.model_name_or_path)
+if METHOD == "reward":  # the score is read before the padding, which the Trainer takes from here whatever the config says
+    processing.pad_token = processing.convert_ids_to_tokens(job["pad"])
 trainer = Trainer(
     model=model,
     args=args,
     train_dataset=data["train"],
     eval_dataset=data.get("test"),
     data_collator=collate,
-    processing_class=tokenizer(model_args.model_name_or_path),
+    processing_class=processing,
     callbacks=[Report()],
     **given,
 )
-if METHOD == "reward":  # the score is read before the padding
-    trainer.model.config.get_text_config().pad_token_id = job["pad"]
 trainer.train(resume_from_checkpoint=get_last_checkpoint(args.output_dir) if os.path.isdir(args.output_dir) else None)
 if trainer.state.global_step < trainer.state.max_steps:
     sys.exit(4)

@@ -95,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, Reward,
 // Launched with this program's rows, TRL does what it does with its own; what it saves scores here.
 TEST(RewardRuns, LaunchedTrlEqualsTrl) {
   if (!cli::has_trl()) GTEST_SKIP() << "trl and peft are not installed for " << cli::python();
-  for (const char* name : {"qwen3_lora", "llama_full"}) {
+  for (const char* name : {"qwen3_lora", "qwen3_lora_end_pads", "llama_full"}) {
     const Json c = expected()["cases"][name];
     cli::Folder f("reward_launched");
     const std::string base = classifier(c, f);
