@@ -83,8 +83,11 @@ Part write_rows(const std::string& out, std::string_view name, const Settings& s
   }
   if (s.crop) counts->cut_tokens += all - part.info.tokens;
   if (rows.empty())
-    fail_input("data: the {} part has {} tokens, one row of data.pack: bos_crop needs {} (data.seq_len + 1)", name, all,
-               s.seq_len + 1);
+    fail_input(
+        "data: the {} part has {} tokens, one row of data.pack: bos_crop needs {} (data.seq_len + 1); use more text or "
+        "a "
+        "shorter seq_len{}",
+        name, all, s.seq_len + 1, name == "eval" ? ", or hold out more (data.eval_fraction)" : "");
   part.info.rows = static_cast<int64_t>(rows.size());
   part.info.documents = static_cast<int64_t>(p.documents.size());
   const PictureStore pictures((fs::path(out) / kWorkFolder / "pictures").string());

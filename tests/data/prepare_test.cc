@@ -206,7 +206,7 @@ TEST_F(PrepareTest, CroppingWantsTextsABosAndTokensForARow) {
                     text = write("a.jsonl", texts({"hello world"}));
   EXPECT_HAS(error_of([&] { run(local(chats, "seq_len: 64, pack: bos_crop")); }), "bos_crop crops texts");
   EXPECT_HAS(error_of([&] { run(local(text, "seq_len: 64, pack: bos_crop")); }),
-             "one row of data.pack: bos_crop needs 65");
+             "one row of data.pack: bos_crop needs 65 (data.seq_len + 1); use more text or a shorter seq_len");
   coder_.begin = -1;
   EXPECT_HAS(error_of([&] { run(local(text, "seq_len: 64, pack: bos_crop")); }), "the tokenizer has none");
 }
