@@ -108,7 +108,7 @@ MemoryEstimate estimate_memory(const Setup& s, const Pass& pass, const kernels::
   if (const bool scores = scores_while_training(s.recipe); scores || keeps) {
     const graph::Graph score = s.scoring_graph();
     e.scoring = runtime::Program(score, plan, ops, settings).bytes();
-    if (scores && keeps) e.scoring.activations += e.scoring.total();
+    if (scores && keeps) e.scoring.activations += e.scoring.total() - e.scoring.kernels;
     e.scoring.kernels = std::max<int64_t>(0, e.scoring.kernels - e.program.kernels);  // the two never run together
     // The starting weights, or the starting adapter over the weights that are there.
     for (const graph::Param& p : score.params)
