@@ -24,7 +24,7 @@ bool take(const Safetensors& file, const char* name, DType type, std::vector<T>*
   if (!t || t->type != type || t->shape.size() != 1) return false;
   const auto bytes = file.bytes(*t);
   out->resize(bytes.size() / sizeof(T));
-  std::memcpy(out->data(), bytes.data(), bytes.size());
+  if (!bytes.empty()) std::memcpy(out->data(), bytes.data(), bytes.size());
   return true;
 }
 
