@@ -54,7 +54,11 @@ Packing pack(const Settings& s, std::span<const uint32_t> lengths) {
   return s.best_fit ? pack_by_buffer(lengths, seq_len + 1) : pack_best_fit(lengths, seq_len);
 }
 
-Part write_rows(const std::string& out, std::string_view name, const Settings& s, const Spill& spill,
+// Parts are made within the work folder (`work`): what is refused on the way leaves an older dataset as it was.
+constexpr const char* kMadeFolder = "made";
+std::string made_in(const fs::path& work) { return (work / kMadeFolder).string(); }
+
+Part write_rows(const fs::path& work, std::string_view name, const Settings& s, const Spill& spill,
                 const std::vector<uint32_t>& documents, Prepared* counts) {
   std::vector<uint32_t> lengths;
   Part part;
@@ -90,18 +94,18 @@ Part write_rows(const std::string& out, std::string_view name, const Settings& s
         name, all, s.seq_len + 1, name == "eval" ? ", or hold out more (data.eval_fraction)" : "");
   part.info.rows = static_cast<int64_t>(rows.size());
   part.info.documents = static_cast<int64_t>(p.documents.size());
-  const PictureStore pictures((fs::path(out) / kWorkFolder / "pictures").string());
+  const PictureStore pictures((work / "pictures").string());
   const size_t shards = std::clamp<size_t>(static_cast<size_t>(s.num_shards), 1, rows.size());
   for (size_t i = 0; i < shards; ++i) {
     const std::string file = part_file_name(name, i, shards);
     const size_t b = rows.size() * i / shards, e = rows.size() * (i + 1) / shards;
-    write_shard((fs::path(out) / file).string(), std::span(rows).subspan(b, e - b), spill, s.join_row, &pictures);
-    part.files.push_back(described(out, file));
+    write_shard((work / kMadeFolder / file).string(), std::span(rows).subspan(b, e - b), spill, s.join_row, &pictures);
+    part.files.push_back(described(made_in(work), file));
   }
   return part;
 }
 
-Part write_windows(const std::string& out, std::string_view name, const Settings& s, const Spill& spill,
+Part write_windows(const fs::path& work, std::string_view name, const Settings& s, const Spill& spill,
                    std::span<const int32_t> ids) {
   const int64_t n = static_cast<int64_t>(ids.size());
   if (n <= s.seq_len)
@@ -110,13 +114,13 @@ Part write_windows(const std::string& out, std::string_view name, const Settings
         name, n, s.seq_len + 1);
   const std::string file = part_file_name(name, 0, 1);
   constexpr size_t kPiece = size_t{4} << 20;
-  write_array((fs::path(out) / file).string(), n, [&](size_t k) {
+  write_array((work / kMadeFolder / file).string(), n, [&](size_t k) {
     spill.forget();
     const size_t at = std::min(k * kPiece, ids.size());
     return ids.subspan(at, std::min(kPiece, ids.size() - at));
   });
   Part part{{0, 0, n, n - 1, 0}, {}};
-  part.files.push_back(described(out, file));
+  part.files.push_back(described(made_in(work), file));
   return part;
 }
 
@@ -146,29 +150,29 @@ std::vector<uint32_t> mix_sources(const Settings& s, const Spill& spill, const s
   return all;
 }
 
-void write_documents(const std::string& out, const Settings& s, const Spill& train, const Spill* eval, Manifest* m) {
+void write_documents(const fs::path& work, const Settings& s, const Spill& train, const Spill* eval, Manifest* m) {
   const std::vector<bool> held = choose_held_out(train.documents(), s.eval_fraction, s.seed);
   std::vector<uint32_t> in_train, in_eval;
   for (uint32_t d = 0; d < train.documents(); ++d) (held[d] ? in_eval : in_train).push_back(d);
   if (!m->counts.mixture.empty()) in_train = mix_sources(s, train, in_train, &m->counts.mixture);
-  m->train = write_rows(out, "train", s, train, in_train, &m->counts);
+  m->train = write_rows(work, "train", s, train, in_train, &m->counts);
   if (eval) {
     in_eval.resize(eval->documents());
     for (uint32_t d = 0; d < in_eval.size(); ++d) in_eval[d] = d;
-    m->eval = write_rows(out, "eval", s, *eval, in_eval, &m->counts);
+    m->eval = write_rows(work, "eval", s, *eval, in_eval, &m->counts);
   } else if (!in_eval.empty()) {
-    m->eval = write_rows(out, "eval", s, train, in_eval, &m->counts);
+    m->eval = write_rows(work, "eval", s, train, in_eval, &m->counts);
   }
 }
 
-void write_arrays(const std::string& out, const Settings& s, const Spill& train, const Spill* eval, Manifest* m) {
+void write_arrays(const fs::path& work, const Settings& s, const Spill& train, const Spill* eval, Manifest* m) {
   const std::span<const int32_t> ids = train.all_ids();
   const size_t cut = static_cast<size_t>(static_cast<double>(ids.size()) * (1 - s.eval_fraction));
-  m->train = write_windows(out, "train", s, train, ids.first(cut));
+  m->train = write_windows(work, "train", s, train, ids.first(cut));
   if (eval)
-    m->eval = write_windows(out, "eval", s, *eval, eval->all_ids());
+    m->eval = write_windows(work, "eval", s, *eval, eval->all_ids());
   else if (s.eval_fraction > 0)
-    m->eval = write_windows(out, "eval", s, train, ids.subspan(cut));
+    m->eval = write_windows(work, "eval", s, train, ids.subspan(cut));
 }
 
 // The manifest goes first and comes last: a folder with a manifest is whole.
@@ -185,6 +189,12 @@ void remove_old(const std::string& out) {
   } catch (const Error& e) {
     fail_input("{} (or choose another folder)", e.what());
   }
+}
+
+void move_parts(const std::string& out, const fs::path& work, const Manifest& m) {
+  for (const Part* p : {&m.train, m.part("eval")})
+    if (p)
+      for (const ShardFile& f : p->files) fs::rename(work / kMadeFolder / f.name, fs::path(out) / f.name);
 }
 
 // What a killed run left half-written. Blocks are whole, and stay.
@@ -309,12 +319,19 @@ Prepared prepare(const config::Recipe& recipe, const Settings& s, const SampleEn
   train.finish();
   need_both_marks(s, train);
   need_rows(train, recipe, s, s.train, m.counts);
+  std::error_code ignored;
+  try {
+    make_folders(made_in(folder));
+    (s.windows ? write_arrays : write_documents)(folder, s, train, s.eval ? &eval : nullptr, &m);
+  } catch (...) {
+    fs::remove_all(made_in(folder), ignored);
+    throw;
+  }
   remove_old(out);
-  (s.windows ? write_arrays : write_documents)(out, s, train, s.eval ? &eval : nullptr, &m);
+  move_parts(out, folder, m);
   m.counts.train = m.train.info;
   if (m.eval) m.counts.eval = m.eval->info;
   write_manifest(out, m);
-  std::error_code ignored;
   fs::remove_all(folder, ignored);
   log::info("data: {}", m.counts.text());
   return m.counts;

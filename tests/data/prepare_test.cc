@@ -344,6 +344,21 @@ TEST_F(PrepareTest, OnlyOurFilesAreReplaced) {
   EXPECT_HAS(error_of([&] { run(local(file)); }), "dataset.json");
 }
 
+TEST_F(PrepareTest, WhatIsRefusedWhileItIsWrittenLeavesTheOlderOne) {
+  const std::string file = write("a.jsonl", texts({std::string(99, 'a'), "five"})),
+                    held = write("h.jsonl", texts({"x"}));
+  run(local(file));
+  const std::string before = bytes_of("out");
+  for (const std::string data : {"seq_len: 64, pack: bos_crop, eval_path: '" + held + "'",
+                                 "seq_len: 64, sampling: random_windows, eval_path: '" + held + "'"}) {
+    EXPECT_HAS(error_of([&] { run(local(file, data)); }), "data: the eval part has ") << data;
+    EXPECT_EQ(bytes_of("out"), before) << data;
+    EXPECT_HAS(error_of([&] { run(local(file, data), "new"); }), "data: the eval part has ") << data;
+    EXPECT_EQ(bytes_of("new"), "") << data;
+    EXPECT_FALSE(std::filesystem::exists(path("new/.work/made"))) << data;
+  }
+}
+
 TEST_F(PrepareTest, HeldOutDocumentsAreAnExactSeededPartOfTheWhole) {
   std::vector<std::string> words;
   for (int i = 0; i < 100; ++i) words.push_back("w" + std::to_string(i));
