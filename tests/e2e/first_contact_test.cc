@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "e2e/cli.h"
 #include "folders.h"
+#include "sanitizer.h"
 
 namespace mxt::cli {
 namespace {
@@ -278,6 +279,7 @@ TEST(FirstContact, AGpuThatIsNotHereIsSaidBeforeAnythingIsFetched) {
 }
 
 TEST(FirstContact, AProcessorWithoutAvx2IsSaidWithTheRemedy) {
+  if (test::kAddressSanitizer) GTEST_SKIP() << "the address sanitizer does not start in an emulator";
   if (std::system("command -v qemu-x86_64-static >/dev/null") != 0)
     GTEST_SKIP() << "qemu-x86_64-static, of Debian's qemu-user-static, is not here";
   const Result old = run("doctor", "qemu-x86_64-static -cpu Nehalem");
