@@ -37,13 +37,6 @@ struct TileShared {
   int before[kMostExperts + 1];  // pairs of tiles of the experts before
 };
 
-struct Ring {
-  int slot = 0, parity = 0;
-  __device__ void advance() {
-    if (++slot == kStages) slot = 0, parity ^= 1;
-  }
-};
-
 // By the first warp.
 __device__ __forceinline__ void count_pairs(const TileArgs& a, int* before) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -97,7 +90,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
   sync_cluster();
   const int tiles = s.before[a.experts] * a.columns, first = static_cast<int>(blockIdx.x) / kCluster,
             clusters = static_cast<int>(gridDim.x) / kCluster;
-  Ring ring;
+  StageRing<kStages> ring;
   if (group == 0) {
     give_registers<24>();
     if (threadIdx.x == 0) {

@@ -32,6 +32,14 @@ struct Mbarrier {
                    : "memory");
   }
 };
+// Where a pipeline of so many stages stands: the stage that is next, and the parity of the phase that fills it.
+template <int Stages>
+struct StageRing {
+  int slot = 0, parity = 0;
+  __device__ void advance() {
+    if (++slot == Stages) slot = 0, parity ^= 1;
+  }
+};
 // Between the inits of gates and the first copy that counts on them (a barrier of the block besides).
 __device__ __forceinline__ void gates_ready() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 

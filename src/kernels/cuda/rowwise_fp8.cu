@@ -52,13 +52,6 @@ __device__ __forceinline__ Place place_of(int tile, const HeldArgs& a) {
   return {first + in % size, in / size};
 }
 
-struct Ring {
-  int slot = 0, parity = 0;
-  __device__ void advance() {
-    if (++slot == kStages) slot = 0, parity ^= 1;
-  }
-};
-
 template <bool Down>
 __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     held_kernel(const __grid_constant__ HeldArgs a, const __grid_constant__ CUtensorMap a_map,
@@ -76,7 +69,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
   sync_cluster();
   allow_next_grid();
   wait_for_previous_grid();
-  Ring ring;
+  StageRing<kStages> ring;
   if (group == 0) {
     give_registers<24>();
     if (threadIdx.x == 0) {

@@ -42,13 +42,6 @@ struct DwShared {
   Mbarrier full[kStages], empty[kStages];
 };
 
-struct Ring {
-  int slot = 0, parity = 0;
-  __device__ void advance() {
-    if (++slot == kStages) slot = 0, parity ^= 1;
-  }
-};
-
 // What is done in one go: stages [begin, end) of a tile. Pieces of the same tokens lie together.
 struct Unit {
   int pair, column, begin, end, piece, cut;  // which of the pieces; which of the tiles that are cut
@@ -90,7 +83,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
   sync_cluster();
   allow_next_grid();
   wait_for_previous_grid();
-  Ring ring;
+  StageRing<kStages> ring;
   if (group == 0) {
     give_registers<24>();
     if (threadIdx.x == 0) {
