@@ -30,13 +30,13 @@ void conv_of(const CausalConv& c, const float* w, int64_t begin, int64_t end) {
                          ? static_cast<const T*>(c.carried.states) + c.carried.slot[d] * before * channels
                          : nullptr;
     for (int64_t t = std::max(from, begin); t < to; ++t) {
-      T* y = static_cast<T*>(c.y.p) + t * c.y.ld;
+      T* y = row_at<T>(c.y, t);
       for_each(channels, [&](int64_t i, auto part) HWY_ATTR {
         V sum = hn::Zero(F32());
         for (int64_t k = 0; k < width; ++k) {
           const int64_t at = t - before + k - from;  // within the document
           if (at < 0 && !state) continue;
-          const T* x = at < 0 ? state + (before + at) * channels : static_cast<const T*>(c.x.p) + (from + at) * c.x.ld;
+          const T* x = at < 0 ? state + (before + at) * channels : row_at<T>(c.x, from + at);
           sum = hn::MulAdd(load(w + k * channels + i, part), load(x + i, part), sum);
         }
         store(hn::Mul(sum, sigmoid(sum)), y + i, part);
@@ -61,22 +61,20 @@ HWY_INLINE void conv_grad_block(const CausalConvGrad& c, const float* w, float* 
     for (int64_t t = n; t-- > 0;) {
       V z = hn::Zero(F32());
       for (int64_t k = std::max<int64_t>(0, before - t); k < width; ++k)
-        z = hn::MulAdd(load(w + k * channels + i, part),
-                       load(static_cast<const T*>(c.x.p) + (from + t - before + k) * c.x.ld + i, part), z);
+        z = hn::MulAdd(load(w + k * channels + i, part), load(row_at<T>(c.x, from + t - before + k) + i, part), z);
       const V s = sigmoid(z);
       const V slope = hn::MulAdd(hn::Mul(z, s), hn::Sub(one, s), s);
-      const V dz = hn::Mul(load(static_cast<const T*>(c.dy.p) + (from + t) * c.dy.ld + i, part), slope);
+      const V dz = hn::Mul(load(row_at<T>(c.dy, from + t) + i, part), slope);
       store(dz, ring + t % width * step);
       for (int64_t k = std::max<int64_t>(0, before - t); k < width; ++k)
-        store(hn::MulAdd(dz, load(static_cast<const T*>(c.x.p) + (from + t - before + k) * c.x.ld + i, part),
-                         load(taps + k * step)),
+        store(hn::MulAdd(dz, load(row_at<T>(c.x, from + t - before + k) + i, part), load(taps + k * step)),
               taps + k * step);
       if (!c.dx.p) continue;
       V dx = hn::Zero(F32());
       for (int64_t k = 0; k < width; ++k)
         if (t + before - k < n)
           dx = hn::MulAdd(load(w + k * channels + i, part), load(ring + (t + before - k) % width * step), dx);
-      store(dx, static_cast<T*>(c.dx.p) + (from + t) * c.dx.ld + i, part);
+      store(dx, row_at<T>(c.dx, from + t) + i, part);
     }
   }
   if (dw)

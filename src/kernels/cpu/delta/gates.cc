@@ -20,19 +20,6 @@ namespace mxt::kernels::cpu::HWY_NAMESPACE {
 namespace {
 
 template <typename T>
-HWY_INLINE const T* row_at(const ConstMat& m, int64_t r) {
-  return static_cast<const T*>(m.p) + r * m.ld;
-}
-template <typename T>
-HWY_INLINE T* row_at(const Mat& m, int64_t r) {
-  return static_cast<T*>(m.p) + r * m.ld;
-}
-HWY_INLINE float as_float(float x) { return x; }
-HWY_INLINE float as_float(uint16_t x) { return bf16_to_float(x); }
-HWY_INLINE void put(float x, float* to) { *to = x; }
-HWY_INLINE void put(float x, uint16_t* to) { *to = float_to_bf16(x); }
-
-template <typename T>
 void gated_norm_of(const GatedNorm& g, const float* w, int64_t begin, int64_t end) {
   const int64_t dim = g.w.cols, heads = g.x.cols / dim;
   for (int64_t t = begin; t < end; ++t)
@@ -80,7 +67,7 @@ void gated_norm_grad_of(const GatedNormGrad& g, const float* w, float* dw, int64
 }
 
 template <typename T>
-void sigmoid_gate_of(const SigmoidGate& g, int64_t begin, int64_t end) {
+void sigmoid_gate_rows_of(const SigmoidGate& g, int64_t begin, int64_t end) {
   const bool one = g.gate.cols == 1 && g.x.cols != 1;
   for (int64_t t = begin; t < end; ++t) {
     const T *x = row_at<T>(g.x, t), *gate = row_at<T>(g.gate, t);
@@ -93,7 +80,7 @@ void sigmoid_gate_of(const SigmoidGate& g, int64_t begin, int64_t end) {
 }
 
 template <typename T>
-void sigmoid_gate_grad_of(const SigmoidGateGrad& g, int64_t begin, int64_t end) {
+void sigmoid_gate_grad_rows_of(const SigmoidGateGrad& g, int64_t begin, int64_t end) {
   const bool one = g.gate.cols == 1 && g.x.cols != 1;
   const V unit = splat(1.0f);
   for (int64_t t = begin; t < end; ++t) {
@@ -120,12 +107,8 @@ void gated_norm_grad_rows(const GatedNormGrad& g, const float* w, float* dw, int
   g.x.type == DType::kF32 ? gated_norm_grad_of<float>(g, w, dw, begin, end)
                           : gated_norm_grad_of<uint16_t>(g, w, dw, begin, end);
 }
-void sigmoid_gate_rows(const SigmoidGate& g, int64_t begin, int64_t end) {
-  g.x.type == DType::kF32 ? sigmoid_gate_of<float>(g, begin, end) : sigmoid_gate_of<uint16_t>(g, begin, end);
-}
-void sigmoid_gate_grad_rows(const SigmoidGateGrad& g, int64_t begin, int64_t end) {
-  g.x.type == DType::kF32 ? sigmoid_gate_grad_of<float>(g, begin, end) : sigmoid_gate_grad_of<uint16_t>(g, begin, end);
-}
+MXT_BOTH_TYPES(sigmoid_gate_rows, SigmoidGate, c.x)
+MXT_BOTH_TYPES(sigmoid_gate_grad_rows, SigmoidGateGrad, c.x)
 
 }  // namespace
 }  // namespace mxt::kernels::cpu::HWY_NAMESPACE

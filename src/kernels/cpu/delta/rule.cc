@@ -36,19 +36,6 @@ void at_least(std::vector<float>& v, int64_t n) {
   if (v.size() < static_cast<size_t>(n)) v.resize(static_cast<size_t>(n));
 }
 
-template <typename T>
-HWY_INLINE const T* row_at(const ConstMat& m, int64_t r) {
-  return static_cast<const T*>(m.p) + r * m.ld;
-}
-template <typename T>
-HWY_INLINE T* row_at(const Mat& m, int64_t r) {
-  return static_cast<T*>(m.p) + r * m.ld;
-}
-HWY_INLINE float as_float(float x) { return x; }
-HWY_INLINE float as_float(uint16_t x) { return bf16_to_float(x); }
-HWY_INLINE void put(float x, float* to) { *to = x; }
-HWY_INLINE void put(float x, uint16_t* to) { *to = float_to_bf16(x); }
-
 double sigmoid_of(double x) { return 1 / (1 + std::exp(-x)); }
 double softplus_of(double x) { return x > 30 ? x : std::log1p(std::exp(x)); }
 

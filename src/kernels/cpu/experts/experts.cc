@@ -24,19 +24,6 @@ namespace mxt::kernels::cpu::HWY_NAMESPACE {
 namespace {
 
 template <typename T>
-const T* row_at(const ConstMat& m, int64_t r) {
-  return static_cast<const T*>(m.p) + r * m.ld;
-}
-template <typename T>
-T* row_at(const Mat& m, int64_t r) {
-  return static_cast<T*>(m.p) + r * m.ld;
-}
-HWY_INLINE float as_float(float x) { return x; }
-HWY_INLINE float as_float(uint16_t x) { return bf16_to_float(x); }
-HWY_INLINE void put(float x, float* to) { *to = x; }
-HWY_INLINE void put(float x, uint16_t* to) { *to = float_to_bf16(x); }
-
-template <typename T>
 void route_rows_of(const Route& r, int64_t begin, int64_t end) {
   const int64_t experts = r.logits.cols, k = r.weights.cols;
   for (int64_t t = begin; t < end; ++t) {
@@ -161,16 +148,11 @@ void load_documents(const RouteLoad& l, int64_t begin, int64_t end) {
   }
 }
 
-#define MXT_BOTH_TYPES(name, Call, type_of)                                                               \
-  void name(const Call& c, int64_t begin, int64_t end) {                                                  \
-    (type_of).type == DType::kF32 ? name##_of<float>(c, begin, end) : name##_of<uint16_t>(c, begin, end); \
-  }
 MXT_BOTH_TYPES(route_rows, Route, c.logits)
 MXT_BOTH_TYPES(route_grad_rows, RouteGrad, c.dlogits)
 MXT_BOTH_TYPES(gather_rows, ExpertGather, c.y)
 MXT_BOTH_TYPES(sum_rows, ExpertSum, c.y)
 MXT_BOTH_TYPES(dots_rows, ExpertDots, c.dy)
-#undef MXT_BOTH_TYPES
 
 }  // namespace
 }  // namespace mxt::kernels::cpu::HWY_NAMESPACE

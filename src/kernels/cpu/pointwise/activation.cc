@@ -58,8 +58,8 @@ template <typename T, Activation kKind>
 void act_rows_of(const Act& a, int64_t begin, int64_t end) {
   const int64_t width = a.y.cols;
   for (int64_t t = begin; t < end; ++t) {
-    const T* x = static_cast<const T*>(a.x.p) + t * a.x.ld;
-    T* y = static_cast<T*>(a.y.p) + t * a.y.ld;
+    const T* x = row_at<T>(a.x, t);
+    T* y = row_at<T>(a.y, t);
     for_each(width, [&](int64_t i, auto part) HWY_ATTR {
       V v = activation<kKind>(load(x + i, part)).value;
       if constexpr (gated(kKind)) v = hn::Mul(v, load(x + width + i, part));
@@ -72,9 +72,9 @@ template <typename T, Activation kKind>
 void act_grad_rows_of(const ActGrad& a, int64_t begin, int64_t end) {
   const int64_t width = a.dy.cols;
   for (int64_t t = begin; t < end; ++t) {
-    const T* x = static_cast<const T*>(a.x.p) + t * a.x.ld;
-    const T* dy = static_cast<const T*>(a.dy.p) + t * a.dy.ld;
-    T* dx = static_cast<T*>(a.dx.p) + t * a.dx.ld;
+    const T* x = row_at<T>(a.x, t);
+    const T* dy = row_at<T>(a.dy, t);
+    T* dx = row_at<T>(a.dx, t);
     for_each(width, [&](int64_t i, auto part) HWY_ATTR {
       const ValueAndSlope f = activation<kKind>(load(x + i, part));
       const V g = load(dy + i, part);
@@ -123,17 +123,15 @@ void act_grad_rows(const ActGrad& a, int64_t begin, int64_t end) {
 template <typename T>
 void add_rows_of(const Add& a, int64_t begin, int64_t end) {
   for (int64_t t = begin; t < end; ++t) {
-    const T* x = static_cast<const T*>(a.a.p) + t * a.a.ld;
-    const T* z = static_cast<const T*>(a.b.p) + t * a.b.ld;
-    T* y = static_cast<T*>(a.y.p) + t * a.y.ld;
+    const T* x = row_at<T>(a.a, t);
+    const T* z = row_at<T>(a.b, t);
+    T* y = row_at<T>(a.y, t);
     for_each(a.y.cols,
              [&](int64_t i, auto part) HWY_ATTR { store(hn::Add(load(x + i, part), load(z + i, part)), y + i, part); });
   }
 }
 
-void add_rows(const Add& a, int64_t begin, int64_t end) {
-  a.y.type == DType::kF32 ? add_rows_of<float>(a, begin, end) : add_rows_of<uint16_t>(a, begin, end);
-}
+MXT_BOTH_TYPES(add_rows, Add, c.y)
 
 // ---- dropout
 
@@ -187,8 +185,8 @@ void dropout_rows_of(const Dropout& d, int64_t begin, int64_t end) {
   const VU32 least = hn::Set(du, static_cast<uint32_t>(threshold));
   HWY_ALIGN uint32_t words[4 * kBlocks + HWY_MAX_BYTES];
   for (int64_t t = begin; t < end; ++t) {
-    const T* x = static_cast<const T*>(d.x.p) + t * d.x.ld;
-    T* y = static_cast<T*>(d.y.p) + t * d.y.ld;
+    const T* x = row_at<T>(d.x, t);
+    T* y = row_at<T>(d.y, t);
     for (int64_t col = 0; col < d.x.cols;) {
       const auto element = static_cast<uint64_t>((d.first_row + t) * d.x.cols + col);
       const auto skip = static_cast<int64_t>(element % 4);
@@ -213,9 +211,7 @@ void dropout_rows_of(const Dropout& d, int64_t begin, int64_t end) {
   }
 }
 
-void dropout_rows(const Dropout& d, int64_t begin, int64_t end) {
-  d.x.type == DType::kF32 ? dropout_rows_of<float>(d, begin, end) : dropout_rows_of<uint16_t>(d, begin, end);
-}
+MXT_BOTH_TYPES(dropout_rows, Dropout, c.x)
 
 }  // namespace
 }  // namespace mxt::kernels::cpu::HWY_NAMESPACE

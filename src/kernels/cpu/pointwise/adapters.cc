@@ -20,46 +20,33 @@ namespace mxt::kernels::cpu::HWY_NAMESPACE {
 namespace {
 
 template <typename T>
-const T* row(const ConstMat& m, int64_t t) {
-  return static_cast<const T*>(m.p) + t * m.ld;
-}
-template <typename T>
-T* row(const Mat& m, int64_t t) {
-  return static_cast<T*>(m.p) + t * m.ld;
-}
-float value(const float* p) { return *p; }
-float value(const uint16_t* p) { return bf16_to_float(*p); }
-
-template <typename T>
 void gain_rows_of(const DoraGain& d, int64_t begin, int64_t end) {
   const int64_t rank = d.q.cols;
   for (int64_t i = begin; i < end; ++i) {
-    const T *w = row<T>(d.w, i), *p = row<T>(d.p, i), *b = row<T>(d.b, i);
+    const T *w = row_at<T>(d.w, i), *p = row_at<T>(d.p, i), *b = row_at<T>(d.b, i);
     float squared = reduce<Sum>(d.w.cols, [&](int64_t k, auto part, Sum& acc) HWY_ATTR {
                       const V x = load(w + k, part);
                       acc.v = hn::MulAdd(x, x, acc.v);
                     }).total();
     for (int64_t r = 0; r < rank; ++r) {
-      const T* q = row<T>(d.q, r);
+      const T* q = row_at<T>(d.q, r);
       const float of_q = reduce<Sum>(rank, [&](int64_t c, auto part, Sum& acc) HWY_ATTR {
                            acc.v = hn::MulAdd(load(q + c, part), load(b + c, part), acc.v);
                          }).total();
-      squared += d.scale * value(b + r) * (2 * value(p + r) + d.scale * of_q);
+      squared += d.scale * as_float(b[r]) * (2 * as_float(p[r]) + d.scale * of_q);
     }
     d.norm[i] = std::sqrt(squared);
     d.gain[i] = d.m[i] / d.norm[i];
   }
 }
 
-void gain_rows(const DoraGain& d, int64_t begin, int64_t end) {
-  d.w.type == DType::kF32 ? gain_rows_of<float>(d, begin, end) : gain_rows_of<uint16_t>(d, begin, end);
-}
+MXT_BOTH_TYPES(gain_rows, DoraGain, c.w)
 
 template <typename T>
 void scale_rows_of(const DoraScale& d, int64_t begin, int64_t end, const float* bias) {
   for (int64_t t = begin; t < end; ++t) {
-    const T* u = row<T>(d.u, t);
-    T* y = row<T>(d.y, t);
+    const T* u = row_at<T>(d.u, t);
+    T* y = row_at<T>(d.y, t);
     for_each(d.u.cols, [&](int64_t i, auto part) HWY_ATTR {
       store(hn::MulAdd(load(d.gain + i, part), load(u + i, part), load(bias + i, part)), y + i, part);
     });
@@ -75,8 +62,8 @@ template <typename T>
 void scale_grad_rows_of(const DoraScaleGrad& d, int64_t begin, int64_t end, float* sums) {
   if (sums) std::memset(sums, 0, static_cast<size_t>(d.u.cols) * sizeof(float));
   for (int64_t t = begin; t < end; ++t) {
-    const T *dy = row<T>(d.dy, t), *u = row<T>(d.u, t);
-    T* du = row<T>(d.du, t);
+    const T *dy = row_at<T>(d.dy, t), *u = row_at<T>(d.u, t);
+    T* du = row_at<T>(d.du, t);
     for_each(d.u.cols, [&](int64_t i, auto part) HWY_ATTR {
       const V g = load(dy + i, part);
       if (sums) store(hn::MulAdd(g, load(u + i, part), load(sums + i, part)), sums + i, part);

@@ -114,7 +114,7 @@ void flat(const Decode& d, int64_t first, int64_t count, float* out) { some(d, f
 template <typename T>
 void rows_of(const Decode& d, int64_t begin, int64_t end) {
   const int64_t first = (d.row + begin) * d.matrix.cols + d.col;
-  T* out = static_cast<T*>(d.out.p) + begin * d.out.ld;
+  T* out = row_at<T>(d.out, begin);
   if (d.out.cols == d.matrix.cols && d.out.ld == d.out.cols)
     return flat(d, first, (end - begin) * d.out.cols, out);  // blocks that cross the ends of rows stay whole
   for (int64_t r = 0; r < end - begin; ++r) flat(d, first + r * d.matrix.cols, d.out.cols, out + r * d.out.ld);

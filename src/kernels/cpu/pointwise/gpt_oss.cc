@@ -20,18 +20,9 @@ HWY_BEFORE_NAMESPACE();
 namespace mxt::kernels::cpu::HWY_NAMESPACE {
 namespace {
 
-template <typename T>
-HWY_INLINE const T* row_at(const ConstMat& m, int64_t r) {
-  return static_cast<const T*>(m.p) + r * m.ld;
-}
-template <typename T>
-HWY_INLINE T* row_at(const Mat& m, int64_t r) {
-  return static_cast<T*>(m.p) + r * m.ld;
-}
-
 // A head's part of a row times e^(lse − lse'), lse' written over lse.
 template <typename T>
-void sinks_of(const AttentionSinks& a, int64_t begin, int64_t end) {
+void sinks_rows_of(const AttentionSinks& a, int64_t begin, int64_t end) {
   const int64_t tokens = a.out.rows, d = a.out.cols / a.heads;
   for (int64_t t = begin; t < end; ++t)
     for (int64_t h = 0; h < a.heads; ++h) {
@@ -47,7 +38,7 @@ void sinks_of(const AttentionSinks& a, int64_t begin, int64_t end) {
 }
 
 template <typename T>
-void sinks_grad_of(const AttentionSinksGrad& a, int64_t begin, int64_t end) {
+void sinks_grad_rows_of(const AttentionSinksGrad& a, int64_t begin, int64_t end) {
   const int64_t tokens = a.out.rows, d = a.out.cols / a.heads;
   for (int64_t h = begin; h < end; ++h) {
     double sum = 0;
@@ -66,7 +57,7 @@ HWY_INLINE V at_most(V x, V limit) { return hn::IfThenElse(hn::Gt(x, limit), lim
 HWY_INLINE V at_least(V x, V limit) { return hn::IfThenElse(hn::Lt(x, limit), limit, x); }
 
 template <typename T>
-void glu_of(const ClampedGlu& g, int64_t begin, int64_t end) {
+void glu_rows_of(const ClampedGlu& g, int64_t begin, int64_t end) {
   const V limit = splat(g.limit), least = splat(-g.limit), alpha = splat(g.alpha), one = splat(1.0f);
   for (int64_t t = begin; t < end; ++t) {
     const T *x = row_at<T>(g.x, t), *z = x + g.y.cols;
@@ -79,7 +70,7 @@ void glu_of(const ClampedGlu& g, int64_t begin, int64_t end) {
 }
 
 template <typename T>
-void glu_grad_of(const ClampedGluGrad& g, int64_t begin, int64_t end) {
+void glu_grad_rows_of(const ClampedGluGrad& g, int64_t begin, int64_t end) {
   const V limit = splat(g.limit), least = splat(-g.limit), alpha = splat(g.alpha), one = splat(1.0f);
   const int64_t width = g.dy.cols;
   for (int64_t t = begin; t < end; ++t) {
@@ -97,7 +88,7 @@ void glu_grad_of(const ClampedGluGrad& g, int64_t begin, int64_t end) {
 }
 
 template <typename T>
-void bias_of(const ExpertBias& b, int64_t begin, int64_t end) {
+void bias_rows_of(const ExpertBias& b, int64_t begin, int64_t end) {
   for (int64_t r = begin; r < end; ++r) {
     const auto e = std::upper_bound(b.first, b.first + b.experts + 1, static_cast<int32_t>(r)) - b.first - 1;
     const T* bias = row_at<T>(b.bias, 0) + e * b.y.cols;
@@ -108,7 +99,7 @@ void bias_of(const ExpertBias& b, int64_t begin, int64_t end) {
 }
 
 template <typename T>
-void bias_grad_of(const ExpertBiasGrad& b, int64_t begin, int64_t end) {
+void bias_grad_rows_of(const ExpertBiasGrad& b, int64_t begin, int64_t end) {
   const int64_t cols = b.dy.cols;
   for (int64_t e = begin; e < end; ++e) {
     float* sum = b.dbias + e * cols;
@@ -121,17 +112,12 @@ void bias_grad_of(const ExpertBiasGrad& b, int64_t begin, int64_t end) {
   }
 }
 
-#define MXT_BOTH_TYPES(name, Call, of)                                                             \
-  void name##_rows(const Call& c, int64_t begin, int64_t end) {                                    \
-    of.type == DType::kF32 ? name##_of<float>(c, begin, end) : name##_of<uint16_t>(c, begin, end); \
-  }
-MXT_BOTH_TYPES(sinks, AttentionSinks, c.out)
-MXT_BOTH_TYPES(sinks_grad, AttentionSinksGrad, c.out)
-MXT_BOTH_TYPES(glu, ClampedGlu, c.x)
-MXT_BOTH_TYPES(glu_grad, ClampedGluGrad, c.x)
-MXT_BOTH_TYPES(bias, ExpertBias, c.y)
-MXT_BOTH_TYPES(bias_grad, ExpertBiasGrad, c.dy)
-#undef MXT_BOTH_TYPES
+MXT_BOTH_TYPES(sinks_rows, AttentionSinks, c.out)
+MXT_BOTH_TYPES(sinks_grad_rows, AttentionSinksGrad, c.out)
+MXT_BOTH_TYPES(glu_rows, ClampedGlu, c.x)
+MXT_BOTH_TYPES(glu_grad_rows, ClampedGluGrad, c.x)
+MXT_BOTH_TYPES(bias_rows, ExpertBias, c.y)
+MXT_BOTH_TYPES(bias_grad_rows, ExpertBiasGrad, c.dy)
 
 }  // namespace
 }  // namespace mxt::kernels::cpu::HWY_NAMESPACE

@@ -29,8 +29,6 @@ HWY_INLINE V or_lowest(V v, Part part) {
   return hn::IfThenElse(hn::FirstN(F32(), static_cast<size_t>(part.n)), v, splat(-HUGE_VALF));
 }
 
-float as_float(float x) { return x; }
-float as_float(uint16_t x) { return bf16_to_float(x); }
 void set_float(float* p, float x) { *p = x; }
 void set_float(uint16_t* p, float x) { *p = float_to_bf16(x); }
 
@@ -38,7 +36,7 @@ void set_float(uint16_t* p, float x) { *p = float_to_bf16(x); }
 template <typename T, bool kCap>
 void cross_entropy_row(const CrossEntropy& c, int64_t row) {
   const int64_t vocab = c.logits.cols;
-  T* x = static_cast<T*>(c.logits.p) + row * c.logits.ld;
+  T* x = row_at<T>(c.logits, row);
   const int32_t label = c.labels[row];
   if (label == -100) {
     c.nll[row] = 0;

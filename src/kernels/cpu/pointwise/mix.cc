@@ -18,20 +18,11 @@ namespace mxt::kernels::cpu::HWY_NAMESPACE {
 namespace {
 
 template <typename T>
-const T* row(const ConstMat& m, int64_t t) {
-  return static_cast<const T*>(m.p) + t * m.ld;
-}
-template <typename T>
-T* row(const Mat& m, int64_t t) {
-  return static_cast<T*>(m.p) + t * m.ld;
-}
-
-template <typename T>
 void mix_rows_of(const Mix& m, int64_t begin, int64_t end, float a, float b) {
   const V va = splat(a), vb = splat(b);
   for (int64_t t = begin; t < end; ++t) {
-    const T *x = row<T>(m.x, t), *z = row<T>(m.z, t);
-    T* y = row<T>(m.y, t);
+    const T *x = row_at<T>(m.x, t), *z = row_at<T>(m.z, t);
+    T* y = row_at<T>(m.y, t);
     for_each(m.y.cols, [&](int64_t i, auto part) HWY_ATTR {
       store(hn::MulAdd(load(z + i, part), vb, hn::Mul(load(x + i, part), va)), y + i, part);
     });
@@ -48,7 +39,7 @@ void mix_grad_rows_of(const MixGrad& m, int64_t begin, int64_t end, float a, flo
   const V va = splat(a), vb = splat(b);
   sums[0] = sums[1] = 0;
   for (int64_t t = begin; t < end; ++t) {
-    const T *dy = row<T>(m.dy, t), *x = row<T>(m.x, t), *z = row<T>(m.z, t);
+    const T *dy = row_at<T>(m.dy, t), *x = row_at<T>(m.x, t), *z = row_at<T>(m.z, t);
     const TwoSums s = reduce<TwoSums>(m.dy.cols, [&](int64_t i, auto part, TwoSums& acc) HWY_ATTR {
       const V g = load(dy + i, part);
       acc.a.v = hn::MulAdd(g, load(x + i, part), acc.a.v);
@@ -56,7 +47,7 @@ void mix_grad_rows_of(const MixGrad& m, int64_t begin, int64_t end, float a, flo
     });
     sums[0] += s.a.total();
     sums[1] += s.b.total();
-    T *dz = row<T>(m.dz, t), *dx = m.dx.p ? row<T>(m.dx, t) : nullptr;
+    T *dz = row_at<T>(m.dz, t), *dx = m.dx.p ? row_at<T>(m.dx, t) : nullptr;
     for_each(m.dy.cols, [&](int64_t i, auto part) HWY_ATTR {
       const V g = load(dy + i, part);
       store(hn::Mul(g, vb), dz + i, part);
@@ -81,8 +72,8 @@ template <typename T>
 void gate_rows_of(const Gate& c, int64_t begin, int64_t end, const float* w, float by) {
   const int64_t groups = c.w.rows, taps = c.w.cols, width = c.u.cols / groups;
   for (int64_t t = begin; t < end; ++t) {
-    const T *x = row<T>(c.x, t), *s = row<T>(c.s, t), *u = row<T>(c.u, t);
-    T* y = row<T>(c.y, t);
+    const T *x = row_at<T>(c.x, t), *s = row_at<T>(c.s, t), *u = row_at<T>(c.u, t);
+    T* y = row_at<T>(c.y, t);
     std::memcpy(y, x, static_cast<size_t>(c.x.cols) * sizeof(T));
     if (c.positions && c.positions[t] == 0) continue;
     for (int64_t g = 0; g < groups; ++g) {
@@ -106,8 +97,8 @@ void gate_grad_rows_of(const GateGrad& c, int64_t begin, int64_t end, const floa
   float *dlambda = sums + groups * taps, *ds = dlambda + 1;
   std::fill_n(sums, groups * taps + 1, 0.0f);
   for (int64_t t = begin; t < end; ++t) {
-    const T *dy = row<T>(c.dy, t) + c.col, *s = row<T>(c.s, t), *u = row<T>(c.u, t);
-    T *du = row<T>(c.du, t), *out = row<T>(c.ds, t);
+    const T *dy = row_at<T>(c.dy, t) + c.col, *s = row_at<T>(c.s, t), *u = row_at<T>(c.u, t);
+    T *du = row_at<T>(c.du, t), *out = row_at<T>(c.ds, t);
     const bool left = c.positions && c.positions[t] == 0;
     std::fill_n(ds, taps, 0.0f);
     for (int64_t g = 0; g < groups; ++g) {

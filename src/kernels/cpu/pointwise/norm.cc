@@ -20,10 +20,10 @@ namespace {
 template <typename T>
 void norm_row(const Norm& n, int64_t t, const float* w, const float* b) {
   const int64_t width = n.x.cols;
-  const T* x = static_cast<const T*>(n.x.p) + t * n.x.ld;
-  T* y = static_cast<T*>(n.y.p) + t * n.y.ld;
-  const T* r = n.r.p ? static_cast<const T*>(n.r.p) + t * n.r.ld : nullptr;
-  T* h = r ? static_cast<T*>(n.h.p) + t * n.h.ld : nullptr;
+  const T* x = row_at<T>(n.x, t);
+  T* y = row_at<T>(n.y, t);
+  const T* r = n.r.p ? row_at<T>(n.r, t) : nullptr;
+  T* h = r ? row_at<T>(n.h, t) : nullptr;
   const float inv_width = 1.0f / static_cast<float>(width);
   float mean = 0;
   Sum squares;
@@ -73,10 +73,10 @@ void norm_rows(const Norm& n, int64_t begin, int64_t end, const float* w, const 
 template <typename T, bool kLayerNorm>
 void norm_grad_row(const NormGrad& n, int64_t t, const float* w, float* dw, float* db) {
   const int64_t width = n.x.cols;
-  const T* x = static_cast<const T*>(n.x.p) + t * n.x.ld;
-  const T* dy = static_cast<const T*>(n.dy.p) + t * n.dy.ld;
-  const T* dres = n.dres.p ? static_cast<const T*>(n.dres.p) + t * n.dres.ld : nullptr;
-  T* dx = static_cast<T*>(n.dx.p) + t * n.dx.ld;
+  const T* x = row_at<T>(n.x, t);
+  const T* dy = row_at<T>(n.dy, t);
+  const T* dres = n.dres.p ? row_at<T>(n.dres, t) : nullptr;
+  T* dx = row_at<T>(n.dx, t);
   const V m = splat(kLayerNorm ? n.mean[t] : 0.0f), rstd = splat(n.rstd[t]);
   auto xhat_at = [&](int64_t i, auto part) HWY_ATTR {
     const V v = load(x + i, part);

@@ -43,8 +43,8 @@ template <typename T>
 void rope_rows_of(const QkNormRope& r, int64_t begin, int64_t end, const float* q_w, const float* k_w) {
   const int64_t d = r.head_dim, qk = r.heads + r.kv_heads, half = r.rotary / 2;
   for (int64_t t = begin; t < end; ++t) {
-    const T* x = static_cast<const T*>(r.qkv.p) + t * r.qkv.ld;
-    T* out = static_cast<T*>(r.out.p) + t * r.out.ld;
+    const T* x = row_at<T>(r.qkv, t);
+    T* out = row_at<T>(r.out, t);
     const float* cos = half ? r.cos + r.positions[t] * half : nullptr;
     const float* sin = half ? r.sin + r.positions[t] * half : nullptr;
     for (int64_t h = 0; h < qk; ++h) {
@@ -90,9 +90,9 @@ void rope_grad_rows_of(const QkNormRopeGrad& r, int64_t begin, int64_t end, cons
                        float* dq_w, float* dk_w, float* head) {
   const int64_t d = r.head_dim, qk = r.heads + r.kv_heads, half = r.rotary / 2;
   for (int64_t t = begin; t < end; ++t) {
-    const T* x = q_w || k_w ? static_cast<const T*>(r.qkv.p) + t * r.qkv.ld : nullptr;
-    const T* dout = static_cast<const T*>(r.dout.p) + t * r.dout.ld;
-    T* dqkv = static_cast<T*>(r.dqkv.p) + t * r.dqkv.ld;
+    const T* x = q_w || k_w ? row_at<T>(r.qkv, t) : nullptr;
+    const T* dout = row_at<T>(r.dout, t);
+    T* dqkv = row_at<T>(r.dqkv, t);
     const float* cos = half ? r.cos + r.positions[t] * half : nullptr;
     const float* sin = half ? r.sin + r.positions[t] * half : nullptr;
     for (int64_t h = 0; h < qk; ++h) {

@@ -13,6 +13,16 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/api.h"
+
+// The kernel of a call over rows [begin, end): name_of<T> for the type of its operand `matrix` of the call c.
+#ifndef MXT_BOTH_TYPES
+#define MXT_BOTH_TYPES(name, Call, matrix)                                                               \
+  void name(const Call& c, int64_t begin, int64_t end) {                                                 \
+    (matrix).type == DType::kF32 ? name##_of<float>(c, begin, end) : name##_of<uint16_t>(c, begin, end); \
+  }
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace mxt::kernels::cpu::HWY_NAMESPACE {
 
@@ -55,6 +65,21 @@ HWY_INLINE hn::Vec<U16> narrow_bits(V v) {
 }
 HWY_INLINE void store(V v, float* p) { hn::StoreU(v, F32(), p); }
 HWY_INLINE void store(V v, uint16_t* p) { hn::StoreU(narrow_bits(v), U16(), p); }
+
+// One element, by the same rounding.
+HWY_INLINE float as_float(float x) { return x; }
+HWY_INLINE float as_float(uint16_t x) { return bf16_to_float(x); }
+HWY_INLINE void put(float x, float* to) { *to = x; }
+HWY_INLINE void put(float x, uint16_t* to) { *to = float_to_bf16(x); }
+
+template <typename T>
+HWY_INLINE const T* row_at(const ConstMat& m, int64_t r) {
+  return static_cast<const T*>(m.p) + r * m.ld;
+}
+template <typename T>
+HWY_INLINE T* row_at(const Mat& m, int64_t r) {
+  return static_cast<T*>(m.p) + r * m.ld;
+}
 
 // v as a reader of memory of T will see it.
 HWY_INLINE V rounded_as(V v, const float*) { return v; }
