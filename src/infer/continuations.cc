@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/threads.h"
+#include "infer/cached_pass.h"
 #include "infer/logit_rows.h"
 #include "infer/sampler.h"
 
@@ -86,8 +87,7 @@ class Walk {
     held_.clear();
   }
 
-  // Of the pass that fill() made, as runtime::Batch and runtime::CacheView name them.
-  std::vector<int32_t> ids, previous, positions, cu_q, context, tables, slots, logit_rows, states;
+  CachedPass pass;  // that fill() made
   struct Piece {
     size_t group;
     int64_t first, count;  // input positions whose logits are computed
@@ -143,34 +143,26 @@ void Walk::begin(const Group& group) {
 void Walk::add(const Group& group, int64_t count) {
   const int64_t n = static_cast<int64_t>(group.input.size()), end = at_ + count;
   while (static_cast<int64_t>(table_.size()) < pages_for(end)) table_.push_back(take());
-  Piece piece{at_group_, std::max(at_, n - group.scored), 0, logit_rows.size(), end == n};
+  Piece piece{at_group_, std::max(at_, n - group.scored), 0, pass.logit_rows.size(), end == n};
   for (int64_t k = at_; k < end; ++k) {
-    if (k >= piece.first) logit_rows.push_back(static_cast<int32_t>(ids.size()));
-    ids.push_back(group.input[static_cast<size_t>(k)]);
-    previous.push_back(group.input[static_cast<size_t>(std::max<int64_t>(k - 1, 0))]);
-    positions.push_back(static_cast<int32_t>(k));
-    slots.push_back(table_[static_cast<size_t>(k / PagedCache::kPage)] * static_cast<int32_t>(PagedCache::kPage) +
-                    static_cast<int32_t>(k % PagedCache::kPage));
+    if (k >= piece.first) pass.logit_rows.push_back(static_cast<int32_t>(pass.tokens()));
+    pass.add_token(group.input, k, table_);
   }
-  piece.count = static_cast<int64_t>(logit_rows.size() - piece.row);
+  piece.count = static_cast<int64_t>(pass.logit_rows.size() - piece.row);
   pieces.push_back(piece);
   at_ = end;
-  cu_q.push_back(static_cast<int32_t>(ids.size()));
-  context.push_back(static_cast<int32_t>(at_));
-  states.push_back(static_cast<int32_t>(at_group_ % static_cast<size_t>(batch_ + 1)));  // a pass has batch_ in a row
-  tables.resize(tables.size() + static_cast<size_t>(max_pages_), 0);
-  std::copy(table_.begin(), table_.end(), tables.end() - max_pages_);
+  const auto state = static_cast<int32_t>(at_group_ % static_cast<size_t>(batch_ + 1));  // a pass has batch_ in a row
+  pass.end_request(at_, table_, max_pages_, state);
 }
 
 void Walk::fill() {
-  for (auto* list : {&ids, &previous, &positions, &context, &tables, &slots, &logit_rows, &states}) list->clear();
+  pass = {};
   pieces.clear();
-  cu_q.assign(1, 0);
-  while (!ended() && static_cast<int64_t>(context.size()) < batch_ && static_cast<int64_t>(ids.size()) < tokens_) {
+  while (!ended() && pass.requests() < batch_ && pass.tokens() < tokens_) {
     const Group& group = groups_[at_group_];
     if (!begun_) begin(group);
     const int64_t n = static_cast<int64_t>(group.input.size());
-    add(group, std::min(n - at_, tokens_ - static_cast<int64_t>(ids.size())));
+    add(group, std::min(n - at_, tokens_ - pass.tokens()));
     if (at_ == n) ++at_group_, begun_ = false;
   }
 }
@@ -202,26 +194,10 @@ void ContinuationScorer::score(const std::vector<Continuation>& rows,
   Walk walk(groups, *cache_, batch_, tokens_, max_pages, !states_.any());
   while (!walk.ended() && (!more || more())) {
     walk.fill();
-    const size_t count = walk.logit_rows.size();
+    const size_t count = walk.pass.logit_rows.size();
     const std::span<float> logits = logit_memory.take(count * vocab);
-    runtime::CacheView view;
-    view.k = cache_->k();
-    view.v = cache_->v();
-    view.page = PagedCache::kPage;
-    view.max_pages = max_pages;
-    view.cu_q = walk.cu_q.data();
-    view.context = walk.context.data();
-    view.tables = walk.tables.data();
-    view.slots = walk.slots.data();
-    view.requests = static_cast<int64_t>(walk.context.size());
-    states_.show(view, walk.states);
-    runtime::Batch b;
-    b.tokens = static_cast<int64_t>(walk.ids.size());
-    b.ids = walk.ids.data();
-    b.positions = walk.positions.data();
-    b.previous = walk.previous.data();
-    b.logit_rows = walk.logit_rows.data();
-    b.logit_count = static_cast<int64_t>(count);
+    runtime::CacheView view = walk.pass.view(*cache_, states_, max_pages);
+    runtime::Batch b = walk.pass.batch();
     b.logits = logits.data();
     b.cache = &view;
     program_->run(b);

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/threads.h"
+#include "infer/cached_pass.h"
 
 namespace mxt::infer {
 namespace {
@@ -68,7 +69,7 @@ struct Scheduler::Pass {
     int64_t first_row, rows;  // of the wanted rows; the last is the last position's
   };
   std::vector<Part> parts;
-  std::vector<int32_t> ids, previous, positions, cu_q{0}, context, tables, where, rows, states;
+  CachedPass cached;
   // Of wanted rows, for those that are drawn where their logits are.
   std::vector<float> temperature;
   std::vector<int32_t> bits;
@@ -167,7 +168,7 @@ void Scheduler::add_place(const Slot& s, int64_t at, Pass& p) const {
   if (!asked || s.picture_row[i] < 0) return;
   const int64_t width = model_.graph().pictures.features;
   const float* from = s.features.data() + s.picture_row[i] * width;
-  p.picture_rows.push_back(static_cast<int32_t>(p.ids.size()));
+  p.picture_rows.push_back(static_cast<int32_t>(p.cached.tokens()));
   p.features.insert(p.features.end(), from, from + width);
 }
 
@@ -358,50 +359,28 @@ void Scheduler::build(Pass& p, int adapter) {
     if (n <= 0) continue;
     if (!ensure_pages(s, s.cached + n)) continue;
     if (!counted) room -= n;
-    p.states.push_back(s.state);
-    Pass::Part part{&s, s.cached, n, static_cast<int64_t>(p.rows.size()), 0};
+    std::vector<int32_t>& rows = p.cached.logit_rows;
+    Pass::Part part{&s, s.cached, n, static_cast<int64_t>(rows.size()), 0};
     const bool last = n == s.pending();
     for (int64_t k = 0; k < n; ++k) {
       const int64_t at = s.cached + k;
       if (s.wants_rows() || (last && k == n - 1)) {
-        p.rows.push_back(static_cast<int32_t>(p.ids.size()));
+        rows.push_back(static_cast<int32_t>(p.cached.tokens()));
         ++part.rows;
       }
       add_place(s, at, p);
-      p.ids.push_back(s.tokens[static_cast<size_t>(at)]);
-      p.previous.push_back(s.tokens[static_cast<size_t>(std::max<int64_t>(at - 1, 0))]);
-      p.positions.push_back(static_cast<int32_t>(at));
-      p.where.push_back(s.pages[static_cast<size_t>(at / kPage)] * static_cast<int32_t>(kPage) +
-                        static_cast<int32_t>(at % kPage));
+      p.cached.add_token(s.tokens, at, s.pages);
     }
     (s.request.hidden ? p.hidden : p.logits) = true;
-    p.cu_q.push_back(static_cast<int32_t>(p.ids.size()));
-    p.context.push_back(static_cast<int32_t>(s.cached + n));
-    p.tables.resize(p.tables.size() + static_cast<size_t>(max_pages_), 0);
-    std::copy(s.pages.begin(), s.pages.end(), p.tables.end() - max_pages_);
+    p.cached.end_request(s.cached + n, s.pages, max_pages_, s.state);
     p.parts.push_back(part);
   }
 }
 
 void Scheduler::run(Pass& p, int adapter) {
-  runtime::CacheView view;
-  view.k = cache_.k();
-  view.v = cache_.v();
-  view.page = kPage;
-  view.max_pages = max_pages_;
-  view.cu_q = p.cu_q.data();
-  view.context = p.context.data();
-  view.tables = p.tables.data();
-  view.slots = p.where.data();
-  view.requests = static_cast<int64_t>(p.context.size());
-  states_.show(view, p.states);
-  runtime::Batch b;
-  b.tokens = static_cast<int64_t>(p.ids.size());
-  b.ids = p.ids.data();
-  b.positions = p.positions.data();
-  b.previous = p.previous.data();
-  b.logit_rows = p.rows.data();
-  b.logit_count = static_cast<int64_t>(p.rows.size());
+  runtime::CacheView view = p.cached.view(cache_, states_, max_pages_);
+  runtime::Batch b = p.cached.batch();
+  const size_t rows = p.cached.logit_rows.size();
   bool draws = false, fetches = false;
   for (const Pass::Part& part : p.parts) {
     const bool drawn = this->draws(*part.slot);
@@ -413,12 +392,12 @@ void Scheduler::run(Pass& p, int adapter) {
     }
   }
   p.logits = p.logits && (fetches || !draws);
-  drawn_ = drawn_memory_.take(draws ? 2 * p.rows.size() : 0);
+  drawn_ = drawn_memory_.take(draws ? 2 * rows : 0);
   b.draw_temperature = p.temperature.data();
   b.draw_bits = p.bits.data();
   b.drawn = draws ? drawn_.data() : nullptr;
-  logits_ = logit_memory_.take(p.logits ? p.rows.size() * static_cast<size_t>(model_.vocab()) : 0);
-  hidden_.resize(p.hidden ? p.rows.size() * static_cast<size_t>(model_.config().hidden_size) : 0);
+  logits_ = logit_memory_.take(p.logits ? rows * static_cast<size_t>(model_.vocab()) : 0);
+  hidden_.resize(p.hidden ? rows * static_cast<size_t>(model_.config().hidden_size) : 0);
   b.logits = p.logits ? logits_.data() : nullptr;
   b.hidden = p.hidden ? hidden_.data() : nullptr;
   b.cache = &view;
