@@ -22,7 +22,14 @@ class Sending {
  public:
   Sending(Rpc& rpc, const Key& key, const std::optional<Address>& to, const std::string& data, const SendSettings& s,
           Json state, const std::function<void(const Json&)>& keep, StopFlag stop)
-      : rpc_(rpc), key_(key), to_(to), data_(data), s_(s), keep_(keep), stop_(stop), state_(read(std::move(state))) {}
+      : rpc_(rpc),
+        key_(key),
+        to_(to),
+        data_(data),
+        s_(s),
+        keep_(keep),
+        stop_(stop),
+        state_(read(std::move(state))) {}
 
   Sent run() {
     const auto began = Clock::now();
@@ -82,10 +89,15 @@ class Sending {
     if (attempts().empty()) return first();
     if (rpc_.nonce(key_.address()) > state_["nonce"].get<uint64_t>()) {
       if (find()) return;  // mined just now
-      // The nonce went to something else (another program with this key): this was never done.
+      // A node counts the nonce before it shows the receipt, and another one behind the same address may lag: it is
+      // waited for before it is believed that the nonce went to something else (another program with this key).
+      if (!missed_) missed_ = Clock::now();
+      if (seconds_since(*missed_) < s_.replace_seconds) return;
       attempts().clear();
+      missed_.reset();
       return first();
     }
+    missed_.reset();
     const Json& last = attempts().back();
     const Fees f = rpc_.fees();
     const U256 offered = *parse_quantity(last["max_fee"].get<std::string>());
@@ -157,6 +169,7 @@ class Sending {
   Json state_;
   bool found_ = false;
   Clock::time_point sent_at_ = Clock::now();
+  std::optional<Clock::time_point> missed_;  // since when the nonce is used and no receipt is seen
 };
 
 }  // namespace

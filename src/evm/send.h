@@ -22,7 +22,8 @@ struct SendSettings {
   U256 most_fee = 0;           // wei a unit of gas that an attempt may offer; 0 = no limit
   double poll_seconds = 1;
   double patience_seconds = 300;  // then kBadInput: what is kept goes on
-  double replace_seconds = 30;    // an attempt that the base fee has outgrown is replaced after these
+  // An attempt that the base fee has outgrown is replaced after these; so is one without a receipt whose nonce is used.
+  double replace_seconds = 30;
 };
 
 struct Sent {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -236,6 +237,32 @@ TEST(Send, ANonceThatWentElsewhereIsNotMistakenForOurs) {
   send_transaction(chain->rpc(), key, registry, anchor_call(1), quick(chain->rpc()), kept, [](const Json&) {});
   EXPECT_EQ(digest_of_entry(chain->rpc(), registry, key.address(), 1), 5);
   EXPECT_EQ(chain->rpc().nonce(key.address()), 2u);
+}
+
+// A node counts an account's nonce before it shows the receipt, or another one behind the same address lags.
+TEST(Send, AReceiptThatIsShownLateIsWaitedFor) {
+  NEEDS_ANVIL();
+  const Key key = Anvil::account(1);
+  std::map<std::string, std::chrono::steady_clock::time_point> first;
+  net::TestServer lagging([&](const net::ServerRequest& r) {
+    const Json call = Json::parse(r.body);
+    if (call["method"] == "eth_getTransactionReceipt") {
+      const auto now = std::chrono::steady_clock::now();
+      if (now - first.try_emplace(call["params"].dump(), now).first->second < std::chrono::milliseconds(500))
+        return net::ServerResponse{200, {}, Json{{"jsonrpc", "2.0"}, {"id", call["id"]}, {"result", nullptr}}.dump()};
+    }
+    net::HttpRequest q;
+    q.method = "POST";
+    q.url = chain->url();
+    q.headers = {{"Content-Type", "application/json"}};
+    q.body = r.body;
+    return net::ServerResponse{200, {}, net::HttpClient().send(q).body};
+  });
+  Rpc rpc(lagging.url(), {});
+  SendSettings s = quick(rpc);
+  s.replace_seconds = 2;
+  send_transaction(rpc, key, Anvil::account(2).address(), "", s, Json(), [](const Json&) {});
+  EXPECT_EQ(chain->rpc().nonce(key.address()), 1u);
 }
 
 TEST(Send, ARevertIsSaidBeforeAnythingIsSent) {
