@@ -29,7 +29,7 @@ class Sending {
         s_(s),
         keep_(keep),
         stop_(stop),
-        state_(read(std::move(state))) {}
+        state_(read(std::move(state), key)) {}
 
   Sent run() {
     const auto began = Clock::now();
@@ -46,15 +46,16 @@ class Sending {
   }
 
  private:
-  // A damaged state says nothing.
-  static Json read(Json j) {
-    const bool whole = j.is_object() && j.contains("nonce") && j["nonce"].is_number_unsigned() &&
-                       j.contains("attempts") && j["attempts"].is_array();
-    if (!whole) return {{"attempts", Json::array()}};
+  // A damaged state says nothing, and another account's attempts are none of this one.
+  static Json read(Json j, const Key& key) {
+    const Json from = text_of(key.address()), none = {{"from", from}, {"attempts", Json::array()}};
+    const bool whole = j.is_object() && j.value("from", from) == from && j.contains("nonce") &&
+                       j["nonce"].is_number_unsigned() && j.contains("attempts") && j["attempts"].is_array();
+    if (!whole) return none;
     for (const Json& a : j["attempts"])
       for (const char* k : {"hash", "raw", "max_fee", "tip"})
         if (!a.is_object() || !a.contains(k) || !a[k].is_string() || !from_hex(pad(a[k].get<std::string>())))
-          return {{"attempts", Json::array()}};
+          return none;
     return j;
   }
   static std::string pad(std::string quantity) {

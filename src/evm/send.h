@@ -2,7 +2,7 @@
 // reorgs.
 //
 // Every attempt has one nonce, and is kept before it is sent, so no more than one of them is ever mined. What the
-// caller keeps: {"nonce", "attempts": [{"hash", "raw", "max_fee", "tip"}]}.
+// caller keeps: {"from", "nonce", "attempts": [{"hash", "raw", "max_fee", "tip"}]}; of another account it is not used.
 #pragma once
 
 #include <functional>

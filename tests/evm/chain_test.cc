@@ -265,6 +265,20 @@ TEST(Send, AReceiptThatIsShownLateIsWaitedFor) {
   EXPECT_EQ(chain->rpc().nonce(key.address()), 1u);
 }
 
+TEST(Send, WhatAnotherAccountHadTriedIsNotSentAgain) {
+  NEEDS_ANVIL();
+  const Key poor = new_key(), rich = Anvil::account(1);
+  const Address to = Anvil::account(2).address();
+  Json kept;
+  EXPECT_THROW(
+      send_transaction(chain->rpc(), poor, to, "", quick(chain->rpc()), Json(), [&](const Json& j) { kept = j; }),
+      NodeError);
+  ASSERT_EQ(kept["attempts"].size(), 1u);
+  send_transaction(chain->rpc(), rich, to, "", quick(chain->rpc()), kept, [&](const Json& j) { kept = j; });
+  EXPECT_EQ(chain->rpc().nonce(rich.address()), 1u);
+  EXPECT_EQ(kept["from"], text_of(rich.address()));
+}
+
 TEST(Send, ARevertIsSaidBeforeAnythingIsSent) {
   NEEDS_ANVIL();
   const Address registry = chain->deploy("registry");
