@@ -116,6 +116,15 @@ TEST(Tamper, MissingExtraAndShortenedFilesAreNamed) {
                      "eval/results.json is missing (subject eval)"}));
 }
 
+TEST(Tamper, AFileOfAnotherSizeIsNotRead) {
+  const RunFolder run;
+  run.write();
+  fs::resize_file(run.file("checkpoint/adapter_config.json"), uint64_t{1} << 42);
+  const VerifyReport r = verify(run.manifest());
+  ASSERT_EQ(r.findings.size(), 1u);
+  EXPECT_NE(r.findings[0].what.find("has 4398046511104 bytes, the manifest says 8"), std::string::npos);
+}
+
 TEST(Tamper, AnAddedFileOfAnyNameIsNamed) {
   const RunFolder run;
   run.write();
