@@ -17,6 +17,7 @@
 #include "base/hash.h"
 #include "base/hash_files.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "provenance/sign.h"
 
 namespace mxt::provenance {
@@ -105,6 +106,8 @@ OrderedJson statement(const std::string& folder, const std::vector<std::string>&
     if (is_ignored(f, ignored)) continue;
     if (!fs::is_regular_file(fs::symlink_status(folder + "/" + f)))
       fail_input("{}/{}: is no plain file, and a signature covers those alone: remove it", folder, f);
+    if (!is_valid_utf8(f))
+      fail_input("{}/{}: its name is not UTF-8, and a signature holds it as text: rename it", folder, printable(f));
     files.push_back(f);
   }
   if (files.empty()) fail_input("{}: holds no file to sign", folder);

@@ -15,8 +15,8 @@ void make_p256_key(const std::string& path, std::string_view passphrase = "");
 
 // The bundle's text over every file of `folder`, which has been signed by the PEM key in `key_path`. `left_out`: the
 // bundle's own place below the folder, "" = elsewhere. Errors: kMissing where there is no key, or an encrypted one's
-// passphrase is not; kBadInput where it is no P-256 key, the passphrase is another, or the folder holds no file, or a
-// link.
+// passphrase is not; kBadInput where it is no P-256 key, the passphrase is another, or the folder holds no file, a
+// link, or a name that is no UTF-8.
 std::string sign_model(const std::string& folder, const std::string& key_path, const std::string& left_out,
                        const Passphrase& passphrase = {});
 

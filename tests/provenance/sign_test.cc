@@ -163,6 +163,19 @@ TEST(Key, OfAModelsSignatureMayBeEncrypted) {
   EXPECT_NE(sign_model(model, run.file("plain.key"), "").find("dsseEnvelope"), std::string::npos);
 }
 
+TEST(ModelSignature, ANameThatIsNoTextIsNamed) {
+  const RunFolder run;
+  make_p256_key(run.file("p256.key"));
+  make_folders(run.file("model"));
+  run.put("model/a\xff", "w");
+  try {
+    sign_model(run.file("model"), run.file("p256.key"), "");
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("a\\xff: its name is not UTF-8"), std::string::npos) << e.what();
+  }
+}
+
 TEST(Key, APublicHalfIsNotOverwrittenEither) {
   const RunFolder run;
   run.put("k.pub", "mine");
