@@ -53,6 +53,7 @@ void sign(const Options& o) {
   const std::string root = fs::weakly_canonical(fs::absolute(o.folder)).string(),
                     out = fs::weakly_canonical(fs::absolute(o.out)).string();
   const bool inside = out.starts_with(root + "/");
+  provenance::check_signature_place(o.out);
   write_file_atomic(o.out,
                     provenance::sign_model(o.folder, o.key, inside ? out.substr(root.size() + 1) : "", key_passphrase));
   std::printf("%s\n", o.out.c_str());

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -131,6 +132,17 @@ OrderedJson statement(const std::string& folder, const std::vector<std::string>&
 }
 
 }  // namespace
+
+void check_signature_place(const std::string& path) {
+  std::error_code ec;
+  if (!fs::exists(fs::symlink_status(path, ec))) return;
+  if (!fs::is_regular_file(path, ec)) fail_input("--out {}: is no file: name one for the signature", path);
+  std::ifstream file(path, std::ios::binary);
+  std::string head(std::strlen(kMediaType) + 64, '\0');  // ours begins with it
+  file.read(head.data(), static_cast<std::streamsize>(head.size()));
+  if (file.gcount() > 0 && head.find(kMediaType) == std::string::npos)
+    fail_input("--out {}: is there already, and is no signature of a model: nothing else is written over", path);
+}
 
 void make_p256_key(const std::string& path, std::string_view passphrase) {
   const Key key(EVP_EC_gen("P-256"), &EVP_PKEY_free);

@@ -20,4 +20,7 @@ void make_p256_key(const std::string& path, std::string_view passphrase = "");
 std::string sign_model(const std::string& folder, const std::string& key_path, const std::string& left_out,
                        const Passphrase& passphrase = {});
 
+// kBadInput where the bundle would be written over anything but an older one: a key, or a model's own file.
+void check_signature_place(const std::string& path);
+
 }  // namespace mxt::provenance

@@ -163,6 +163,21 @@ TEST(Key, OfAModelsSignatureMayBeEncrypted) {
   EXPECT_NE(sign_model(model, run.file("plain.key"), "").find("dsseEnvelope"), std::string::npos);
 }
 
+TEST(ModelSignature, IsWrittenOverAnOlderOneAlone) {
+  const RunFolder run;
+  const std::string key = run.file("p256.key"), model = run.file("model"), signature = run.file("model.sig");
+  make_folders(model);
+  run.put("model/weights", "w");
+  make_p256_key(key);
+  check_signature_place(signature);
+  run.put("model.sig", "");
+  check_signature_place(signature);
+  run.put("model.sig", sign_model(model, key, ""));
+  check_signature_place(signature);
+  for (const std::string& other : {key, key + ".pub", run.file("model/weights"), model, std::string("/dev/null")})
+    EXPECT_THROW(check_signature_place(other), Error) << other;
+}
+
 TEST(ModelSignature, ANameThatIsNoTextIsNamed) {
   const RunFolder run;
   make_p256_key(run.file("p256.key"));
