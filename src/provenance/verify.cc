@@ -395,7 +395,8 @@ std::string manifest_of(const std::string& folder) {
 
 VerifyReport verify(const std::string& manifest_path, const VerifyOptions& options) {
   const fs::path parent = fs::path(manifest_path).parent_path(), here = parent.empty() ? "." : parent;
-  const fs::path named = fs::absolute(here).lexically_normal();  // "provenance" itself may be the working directory
+  // "provenance" itself may be the working directory.
+  const fs::path named = fs::absolute(manifest_path).lexically_normal().parent_path();
   VerifyOptions o = options;
   o.published = named.filename() == kPublishedFolder && !fs::exists(here / "checkpoint");
   return verify_text(read_file(manifest_path), manifest_path, (o.published ? named.parent_path() : here).string(), o);

@@ -79,6 +79,28 @@ TEST(Manifest, MissingArtifactIsAnErrorWhenWritten) {
 
 // ---- tampering: what was touched is named ------------------------------------------------------------------------
 
+TEST(PublishedCopy, VerifiesFromWithinItsFolders) {
+  const RunFolder run, copy;
+  run.write();
+  fs::remove_all(copy.file(""));
+  make_folders(copy.file("provenance"));
+  for (const auto& e : fs::directory_iterator(run.file("")))
+    if (const auto name = e.path().filename(); name == "checkpoint")
+      fs::copy(e.path(), copy.file(""));
+    else if (name != "dataset")
+      fs::copy(e.path(), copy.file("provenance/" + name.string()), fs::copy_options::recursive);
+  const fs::path here = fs::current_path();
+  for (const auto& [from, name] : {std::pair("", "provenance/manifest.json"),
+                                   {"provenance", "manifest.json"},
+                                   {"provenance", "./manifest.json"},
+                                   {"provenance/eval", "../manifest.json"}}) {
+    fs::current_path(copy.file(from));
+    const VerifyReport r = verify(name);
+    fs::current_path(here);
+    for (const Finding& f : r.findings) ADD_FAILURE() << from << " " << name << ": " << f.field << " " << f.what;
+  }
+}
+
 TEST(Tamper, OneFlippedByteOfAnyArtifactNamesTheFile) {
   const RunFolder run;
   run.write();
