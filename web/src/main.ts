@@ -1,4 +1,5 @@
 // Coach: the frame around the views, and the way between them (the part of the address after '#').
+import "./lib/language";
 import "./style.css";
 import { get, onTokenWanted } from "./lib/api";
 import { fill, h, type View } from "./lib/dom";

@@ -77,7 +77,8 @@ try {
   servers.push(server);
   if ((await fetch(server.url + "/coach/")).status === 503) skip("the binary was built without web/dist (./dev web, then build again)");
 
-  browser = await playwright.chromium.launch({ executablePath: chromium, args: ["--no-sandbox", "--disable-gpu"] });
+  // Without a locale, as in a container or under cron.
+  browser = await playwright.chromium.launch({ executablePath: chromium, args: ["--no-sandbox", "--disable-gpu"], env: { ...process.env, LANG: "C", LC_ALL: "C" } });
   const context = await browser.newContext({ viewport: { width: 1360, height: 900 }, colorScheme: "light" });
   const page = await context.newPage();
   const foreign = [], complaints = [];
