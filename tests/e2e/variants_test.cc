@@ -23,6 +23,7 @@ void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 const Case kCases[] = {
     {"dora", std::string("use_dora: true, target_modules: ") + kAll},
     {"dora_biases", "use_dora: true, target_modules: [q_proj, o_proj, up_proj]"},
+    {"dora_turned", "use_dora: true, target_modules: [c_attn, c_proj, c_fc]"},
     {"pissa", std::string("init_lora_weights: pissa, target_modules: ") + kAll},
     {"plus", std::string("lora_plus: 4, target_modules: ") + kAll},
     {"patterns", std::string("layers_to_transform: [1], rank_pattern: {q_proj: 2, layers.1.mlp.down_proj: 6}, "
@@ -163,7 +164,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, Variant, testing::ValuesIn(kCases), [](const au
 
 TEST(Variants, ThreadsAndResumeGiveEqualBytes) {
   cli::Folder f("variants_resume");
-  for (const size_t i : {0u, 2u, 5u, 7u, 10u}) {  // dora, pissa, lora_only, saved_tied, ends_tied
+  for (const size_t i : {0u, 3u, 6u, 8u, 11u}) {  // dora, pissa, lora_only, saved_tied, ends_tied
     const Case& c = kCases[i];
     SCOPED_TRACE(c.name);
     write_file_atomic(f / "r.yaml", recipe(c, 6, "  save_every: 2\n  neftune_noise_alpha: 5\n"));

@@ -20,6 +20,7 @@ ALL = models.LINEARS
 CASES = {  # base, LoraConfig, LoRA+'s ratio
     "dora": ("llama_mqa", dict(target_modules=ALL, use_dora=True), 1),
     "dora_biases": ("llama_scaled", dict(target_modules=["q_proj", "o_proj", "up_proj"], use_dora=True), 1),
+    "dora_turned": ("gpt2", dict(target_modules=["c_attn", "c_proj", "c_fc"], use_dora=True), 1),
     "pissa": ("qwen3_gqa", dict(target_modules=ALL, init_lora_weights="pissa"), 1),
     "plus": ("llama_mqa", dict(target_modules=ALL), 4),
     "patterns": ("qwen3_gqa", dict(target_modules=ALL, layers_to_transform=[1], rank_pattern={"q_proj": 2, "layers.1.mlp.down_proj": 6}, alpha_pattern={"down_proj": 3}), 1),

@@ -11,6 +11,35 @@
 namespace mxt::formats {
 namespace {
 
+// scaling·B·A of a module, row by row as its base holds it.
+struct Product {
+  const Adapter::Module& m;
+  bool transposed;
+  std::vector<float> a, b;
+
+  Product(const Adapter::Module& module, const Adapter& adapter, bool turned)
+      : m(module),
+        transposed(turned),
+        a(static_cast<size_t>(module.rank * module.in)),
+        b(static_cast<size_t>(module.out * module.rank)) {
+    adapter.read(m.a, DType::kF32, a.data());
+    adapter.read(m.b, DType::kF32, b.data());
+  }
+
+  void row(int64_t r, std::vector<double>& out) const {
+    std::fill(out.begin(), out.end(), 0.0);
+    for (int64_t j = 0; j < m.rank; ++j) {
+      const double c = m.scaling * static_cast<double>(transposed ? a[static_cast<size_t>(j * m.in + r)]
+                                                                  : b[static_cast<size_t>(r * m.rank + j)]);
+      for (size_t k = 0; k < out.size(); ++k) {
+        const auto i = static_cast<int64_t>(k);
+        out[k] += c * static_cast<double>(transposed ? b[static_cast<size_t>(i * m.rank + j)]
+                                                     : a[static_cast<size_t>(j * m.in + i)]);
+      }
+    }
+  }
+};
+
 class Merged final : public WeightSource {
  public:
   Merged(std::unique_ptr<WeightSource> base, const std::string& folder)
@@ -51,31 +80,17 @@ class Merged final : public WeightSource {
     if (!m) return read_plain(name, to, out, begin, end);
     const std::vector<int64_t> s = base_->shape(name);
     if (end < 0) end = s[0];
-    std::vector<float> w(static_cast<size_t>((end - begin) * s[1])), a(static_cast<size_t>(m->rank * m->in)),
-        b(static_cast<size_t>(m->out * m->rank));
+    const Product product(*m, adapter_, m->embedding || holds_transposed(config_, m->name));
+    std::vector<float> w(static_cast<size_t>((end - begin) * s[1]));
     read_plain(name, DType::kF32, w.data(), begin, end);
-    adapter_.read(m->a, DType::kF32, a.data());
-    adapter_.read(m->b, DType::kF32, b.data());
-    const bool transposed = m->embedding || holds_transposed(config_, m->name);
     std::vector<float> magnitude(m->magnitude.name.empty() ? 0 : static_cast<size_t>(m->out));
-    if (!magnitude.empty()) {
-      if (transposed)
-        fail_missing("{}: use_dora on {}, which holds its matrices turned, is not built in: merge it with PEFT",
-                     adapter_.folder(), m->name);
-      adapter_.read(m->magnitude, DType::kF32, magnitude.data());
-    }
+    if (!magnitude.empty()) adapter_.read(m->magnitude, DType::kF32, magnitude.data());
+    std::vector<double> columns;
+    if (!magnitude.empty() && product.transposed) columns = column_gains(name, s, product, magnitude);
     parallel_for(begin, end, 16, [&](int64_t first, int64_t last) {
       std::vector<double> delta(static_cast<size_t>(s[1]));
       for (int64_t r = first; r < last; ++r) {
-        std::fill(delta.begin(), delta.end(), 0.0);
-        for (int64_t j = 0; j < m->rank; ++j) {
-          const double c = m->scaling * static_cast<double>(transposed ? a[static_cast<size_t>(j * m->in + r)]
-                                                                       : b[static_cast<size_t>(r * m->rank + j)]);
-          for (int64_t k = 0; k < s[1]; ++k)
-            delta[static_cast<size_t>(k)] +=
-                c * static_cast<double>(transposed ? b[static_cast<size_t>(k * m->rank + j)]
-                                                   : a[static_cast<size_t>(j * m->in + k)]);
-        }
+        product.row(r, delta);
         float* y = w.data() + (r - begin) * s[1];
         if (magnitude.empty()) {
           for (int64_t k = 0; k < s[1]; ++k) y[k] += static_cast<float>(delta[static_cast<size_t>(k)]);
@@ -88,15 +103,38 @@ class Merged final : public WeightSource {
           x += static_cast<double>(y[k]);
           squared += x * x;
         }
-        const double gain =
-            squared > 0 ? static_cast<double>(magnitude[static_cast<size_t>(r)]) / std::sqrt(squared) : 0;
-        for (int64_t k = 0; k < s[1]; ++k) y[k] = static_cast<float>(gain * delta[static_cast<size_t>(k)]);
+        const double gain = columns.empty() ? gain_of(magnitude[static_cast<size_t>(r)], squared) : 0;
+        for (int64_t k = 0; k < s[1]; ++k) {
+          const auto i = static_cast<size_t>(k);
+          y[k] = static_cast<float>((columns.empty() ? gain : columns[i]) * delta[i]);
+        }
       }
     });
     convert(w.data(), DType::kF32, out, to, w.size());
   }
 
  private:
+  static double gain_of(float magnitude, double squared) {
+    return squared > 0 ? static_cast<double>(magnitude) / std::sqrt(squared) : 0;
+  }
+
+  // DoRA over a matrix that is held turned: its rows are the columns here, and how long they are is known of the whole.
+  std::vector<double> column_gains(std::string_view name, const std::vector<int64_t>& s, const Product& product,
+                                   const std::vector<float>& magnitude) const {
+    std::vector<float> w(static_cast<size_t>(s[0] * s[1]));
+    read_plain(name, DType::kF32, w.data(), 0, s[0]);
+    std::vector<double> gains(magnitude.size()), row(magnitude.size());
+    for (int64_t r = 0; r < s[0]; ++r) {
+      product.row(r, row);
+      for (size_t k = 0; k < row.size(); ++k) {
+        const double x = row[k] + static_cast<double>(w[static_cast<size_t>(r) * row.size() + k]);
+        gains[k] += x * x;
+      }
+    }
+    for (size_t k = 0; k < gains.size(); ++k) gains[k] = gain_of(magnitude[k], gains[k]);
+    return gains;
+  }
+
   // The base's tensor, or the one that takes its place.
   void read_plain(std::string_view name, DType to, void* out, int64_t begin, int64_t end) const {
     const TensorInfo* t = replaced(name);
