@@ -24,7 +24,8 @@ void put_model(const Job& job, OrderedJson& y) {
     y["load_in_8bit"] = false;
     y["load_in_4bit"] = r.train.method.kind == K::kQLora;
     if (r.train.method.kind == K::kQLora)
-      y["bnb_config_kwargs"] = {{"bnb_4bit_quant_type", "nf4"}, {"bnb_4bit_use_double_quant", true}};
+      y["bnb_config_kwargs"] = {{"bnb_4bit_quant_type", "nf4"},
+                                {"bnb_4bit_use_double_quant", r.train.method.double_quant}};
     y["lora_r"] = lora->r;
     y["lora_alpha"] = lora->alpha;
     y["lora_dropout"] = lora->dropout;

@@ -30,6 +30,10 @@ const Part kParts[] = {
      [](const config::Recipe& r) {
        return r.train.method.quant_bits == 4 && r.train.method.quant_type != config::QuantType::kNf4;
      }},
+    {"scales_in_fp32", "train.method.double_quant", "hold the scales of a base in NF4 in fp32",
+     [](const config::Recipe& r) { return r.train.method.kind == K::kQLora && !r.train.method.double_quant; }},
+    {"other_than_bfloat16", "train.precision", "train in another type than bfloat16",
+     [](const config::Recipe& r) { return r.train.precision != config::Precision::kBFloat16; }},
     {"router_aux_loss", "train.method.router_aux_loss", "weigh the router's balance otherwise than its config.json",
      [](const config::Recipe& r) { return r.train.method.router_aux_loss.has_value(); }},
     {"muon", "train.optimizer.name", "run Muon as this program does",

@@ -114,7 +114,7 @@ void put_adapter(const Job& job, OrderedJson& y) {
   y["quantization_bit"] = 4;
   y["quantization_method"] = "bnb";
   y["quantization_type"] = "nf4";
-  y["double_quantization"] = true;
+  y["double_quantization"] = job.recipe.train.method.double_quant;
 }
 
 // A call stands in a message of its own, as its JSON.

@@ -53,7 +53,8 @@ Settings primus_settings(const Job& job) {
   need_method(job, kTitle, {K::kFull, K::kLora});
   need_form(job, kTitle, {Form::kChat});
   refuse(job, kTitle,
-         {"lora_plus", "rslora", "init_adapter", "muon", "router_aux_loss", "chat_template", "tokenizer", "revision"});
+         {"lora_plus", "rslora", "init_adapter", "other_than_bfloat16", "muon", "router_aux_loss", "chat_template",
+          "tokenizer", "revision"});
   if (!config::is_mi300_class(r.hardware.name) || r.hardware.cpu_lane())
     cannot(job, kTitle, "hardware.name",
            "train on " + std::string(config::text_of(r.hardware.name)) + ": it is for AMD's MI300 and MI355");

@@ -188,8 +188,8 @@ Settings torchtune_settings(const Job& job) {
   refuse_own(job, kTitle, {"use_dora"});
   need_method(job, kTitle, {K::kFull, K::kLora, K::kQLora, K::kCpt, K::kDpo});
   refuse(job, kTitle,
-         {"lora_plus", "rslora", "init_adapter", "eight_bit", "mxfp4", "muon", "router_aux_loss", "chat_template",
-          "tokenizer"});
+         {"lora_plus", "rslora", "init_adapter", "eight_bit", "mxfp4", "scales_in_fp32", "muon", "router_aux_loss",
+          "chat_template", "tokenizer"});
   const bool dpo = t.method.kind == K::kDpo;
   if (dpo && t.method.loss != config::PreferenceLoss::kSigmoid)
     cannot(job, kTitle, "train.method.loss", "train by " + std::string(config::text_of(t.method.loss)));

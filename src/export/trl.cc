@@ -52,7 +52,7 @@ void put_model(const Job& job, OrderedJson& y) {
   if (r.train.method.kind != K::kQLora) return;
   y["load_in_4bit"] = true;
   y["bnb_4bit_quant_type"] = "nf4";
-  y["use_bnb_nested_quant"] = true;
+  y["use_bnb_nested_quant"] = r.train.method.double_quant;
 }
 
 void put_data(const Job& job, OrderedJson& y) {
@@ -112,6 +112,7 @@ void put_group(const Job& job, Settings* s) {
     cannot(job, kTitle, m.rewards.empty() ? "train.method.reward" : "train.method.rewards",
            "take rewards that this program computes: only a reward model can be named there");
   y["reward_model_name_or_path"] = m.rewards.empty() ? *m.reward_model : *m.rewards[0].model;
+  if (!m.rewards.empty() && m.rewards[0].weight != 1) y["reward_weights"] = OrderedJson::array({m.rewards[0].weight});
   y["num_generations"] = m.num_generations;
   y["max_completion_length"] = m.max_new_tokens;
   y["temperature"] = m.temperature;

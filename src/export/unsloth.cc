@@ -33,8 +33,8 @@ Settings unsloth_settings(const Job& job) {
   need_method(job, kTitle, {K::kFull, K::kLora, K::kQLora, K::kCpt});
   need_form(job, kTitle, {Form::kText, Form::kChat});
   refuse(job, kTitle,
-         {"lora_plus", "init_adapter", "eight_bit", "mxfp4", "muon", "router_aux_loss", "chat_template", "tokenizer",
-          "revision"});
+         {"lora_plus", "init_adapter", "eight_bit", "mxfp4", "scales_in_fp32", "other_than_bfloat16", "muon",
+          "router_aux_loss", "chat_template", "tokenizer", "revision"});
   if (r.hardware.cpu_lane()) cannot(job, kTitle, "hardware.name", "train on a CPU");
   Settings s;
   s.yaml["model"] = job.base.name;

@@ -91,6 +91,34 @@ TEST(Export, TheBaseInFourBits) {
   for (const char* target : {"axolotl", "trl", "llama_factory", "unsloth"}) expect_golden("qlora", target, job);
 }
 
+// The scales in 8 bits are the recipe's choice: a trainer that has no other says so.
+TEST(Export, ScalesOfABaseInFourBitsAreSaidAsTheRecipeHasThem) {
+  const config::Recipe r = recipe(kToolCalls, "{kind: qlora, r: 8, double_quant: false}", kCosine);
+  const Job job = job_of(r, fresh("flat_scales"));
+  for (const auto& [target, words] : {std::pair("axolotl", "bnb_4bit_use_double_quant: false\n"),
+                                      {"trl", "use_bnb_nested_quant: false\n"},
+                                      {"llama_factory", "double_quantization: false\n"}})
+    EXPECT_NE(settings(target, job).find(words), std::string::npos) << settings(target, job);
+  for (const char* target : {"unsloth", "torchtune"})
+    EXPECT_NE(why_not(target, job).find("train.method.double_quant"), std::string::npos) << target;
+}
+
+TEST(Export, ARewardModelKeepsItsWeight) {
+  const std::string f = fresh("reward_weight");
+  write_file_atomic(f + "/rows.jsonl", "{\"prompt\": \"2+2=\", \"answer\": \"4\"}\n");
+  const config::Recipe r = recipe("{source: local, path: " + f + "/rows.jsonl, seq_len: 64}",
+                                  "{kind: grpo, rewards: [{kind: model, model: judge, weight: 0.5}]}", kCosine);
+  EXPECT_NE(settings("trl", job_of(r, f + "/out")).find("reward_weights: [0.5]\n"), std::string::npos);
+}
+
+TEST(Export, TrainersOfOneTypeRefuseAnother) {
+  const config::Recipe amd = recipe(kToolCalls, "{kind: lora}", std::string(kCosine) + "  precision: float32\n",
+                                    "{name: Qwen/Qwen3-8B}", "{name: mi300x}");
+  EXPECT_NE(why_not("primus", job_of(amd, fresh("float_primus"))).find("train.precision"), std::string::npos);
+  const config::Recipe nvidia = recipe(kToolCalls, "{kind: lora}", std::string(kCosine) + "  precision: float32\n");
+  EXPECT_NE(why_not("unsloth", job_of(nvidia, fresh("float_unsloth"))).find("train.precision"), std::string::npos);
+}
+
 TEST(Export, AdaptersOfOtherKinds) {
   const config::Recipe dora = recipe(kToolCalls, "{kind: lora, r: 8, use_dora: true, modules_to_save: [lm_head]}",
                                      std::string(kSteps) + "  neftune_noise_alpha: 5\n");
