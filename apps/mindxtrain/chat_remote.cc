@@ -1,17 +1,23 @@
 #include "chat_remote.h"
 
+#include <algorithm>
+#include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "algorand_key.h"
 #include "base/base64.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/stop.h"
 #include "base/text.h"
 #include "model_files.h"
 #include "net/url.h"
 #include "publish.h"
+#include "verbs.h"
 
 namespace mxt::app {
 namespace {
@@ -25,6 +31,22 @@ std::string message_of(const net::HttpResponse& r) {
   if (j.is_object() && j.contains("error") && j["error"].is_string())
     return printable(j["error"].get<std::string>().substr(0, 300));
   return printable(r.body.substr(0, 300));
+}
+
+// What a server asks for before it is asked again, where that is a time that a person waits.
+int wait_of(const net::HttpResponse& r) {
+  int seconds = 2;
+  if (const std::string* after = r.header("Retry-After"))
+    std::from_chars(after->data(), after->data() + after->size(), seconds);
+  return std::clamp(seconds, 1, 30);
+}
+
+void wait(int seconds) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  while (std::chrono::steady_clock::now() < end) {
+    check_stop(&g_stop);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
 }
 
 }  // namespace
@@ -79,6 +101,26 @@ net::HttpResponse RemoteChat::post(const OrderedJson& body, const net::Headers& 
   }
 }
 
+// What was signed is spent: the same payment is shown again while it is being settled, and where the connection was
+// lost before an answer began, so that nothing is paid twice.
+net::HttpResponse RemoteChat::post_paid(const OrderedJson& body, const net::Headers& payment) {
+  constexpr int kShown = 40, kLost = 3;
+  for (int shown = 1, lost = 0;; ++shown) {
+    int seconds = 2;
+    try {
+      net::HttpResponse r = post(body, payment);
+      if (r.status != 402 || message_of(r) != "settlement_pending" || shown == kShown) return r;
+      seconds = wait_of(r);
+    } catch (const Error& e) {
+      if (e.code() == Exit::kInterrupted || !said_.empty() || ++lost == kLost) throw;
+      log::warn("{}", e.what());
+    }
+    log::info("the payment is shown again in {} s", seconds);
+    rest_.clear();
+    wait(seconds);
+  }
+}
+
 void RemoteChat::take(std::string_view piece) {
   rest_.append(piece);
   size_t from = 0;
@@ -123,7 +165,7 @@ void RemoteChat::answer(const std::string& role, const std::string& said) {
             "{}: wants to be paid by x402: give --pay KEYFILE and --max-usd X (`mindxtrain key new FILE --kind evm` or "
             "algorand)",
             o_.url);
-      r = post(body, payer_->pay(r));
+      r = post_paid(body, payer_->pay(r));
       for (const char* name : {"PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE"})
         if (const std::string* h = r.header(name))
           if (const auto receipt = from_base64(*h)) log::info("payment: {}", printable(*receipt));

@@ -31,6 +31,7 @@ class RemoteChat {
  private:
   void open_purse();
   net::HttpResponse post(const OrderedJson& body, const net::Headers& payment);
+  net::HttpResponse post_paid(const OrderedJson& body, const net::Headers& payment);
   void take(std::string_view piece);
   void take_line(std::string_view line);
 
