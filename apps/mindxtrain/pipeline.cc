@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/threads.h"
+#include "checkpoint/adapter.h"
 #include "checkpoint/state.h"
 #include "checkpoint/weights.h"
 #include "data/inputs.h"
@@ -258,6 +259,8 @@ void Pipeline::plan() {
   record_->stage("plan");
   const std::string kept = o_.out + "/plan.json";
   setup_ = train::make_setup(made_recipe(), model_path_, vocabulary_of(text_), nullptr);
+  if (const std::string from = init_adapter(); !from.empty())
+    checkpoint::check_adapter(from, setup_->training_graph(), setup_->lora, setup_->model.family);
   backend_ = train::open_backend(*setup_);
   const auto device = train::identity_of(backend_, num_threads());
   std::string from = o_.plan_path;

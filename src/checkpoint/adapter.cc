@@ -307,48 +307,45 @@ void load_wholes(const formats::Adapter& adapter, const graph::Graph& g, runtime
 
 }  // namespace
 
-void load_adapter(const std::string& folder, const graph::Graph& g, runtime::ParamStore& params,
-                  const models::LoraPlan* plan, const formats::Family* base) {
-  const formats::Adapter adapter = formats::Adapter::open(folder, base);
+namespace {
+
+const formats::TensorInfo& tensor_of(const formats::Adapter::Module& m, Part part) {
+  return part == Part::kMagnitude ? m.magnitude : part == Part::kA || part == Part::kTableA ? m.a : m.b;
+}
+
+void check_scaling(const formats::Adapter& adapter, const formats::Adapter::Module& m, const models::LoraPlan& plan) {
+  const auto target = plan.target(m.name);
+  if (!target) return;
+  const auto rank = static_cast<double>(target->rank);
+  const double scaling = target->alpha / (target->rslora ? std::sqrt(rank) : rank);
+  if (std::abs(scaling - m.scaling) > 1e-6 * m.scaling)
+    fail_input(
+        "{}: the adapter scales {} by {:.6g}, this recipe by {:.6g}, so training would not start from it: write "
+        "alpha: {:g} and use_rslora: {} under train.method",
+        adapter.folder(), m.name, m.scaling, scaling, adapter.config().alpha(m.name), adapter.config().use_rslora);
+}
+
+void check(const formats::Adapter& adapter, const graph::Graph& g, const models::LoraPlan* plan) {
+  const std::string& folder = adapter.folder();
   if (!plan) refuse_beyond_layers(adapter, folder);
   if (plan && plan->dora != adapter.config().use_dora)
     fail_input("{}: the adapter was trained with use_dora: {}: write the same under train.method", folder,
                adapter.config().use_dora);
-  std::vector<float> scratch;
-  std::map<std::string, int> used;
+  std::set<std::string> used;
   each_segment(g, [&](const graph::Param& p, const graph::Segment& s, const Ends& e) {
     const auto* m = adapter.find(e.module);
     if (!m) fail_input("{}: the adapter has no weights for {}, which this run trains", folder, e.module);
-    const bool table = e.part == Part::kTableA;
-    const auto& t = e.part == Part::kMagnitude ? m->magnitude : e.part == Part::kA || table ? m->a : m->b;
+    const auto& t = tensor_of(*m, e.part);
     const std::vector<int64_t> want = e.part == Part::kMagnitude ? std::vector<int64_t>{s.rows}
-                                      : table                    ? std::vector<int64_t>{p.cols, s.rows}
+                                      : e.part == Part::kTableA  ? std::vector<int64_t>{p.cols, s.rows}
                                                                  : std::vector<int64_t>{s.rows, p.cols};
     if (t.shape != want)
       fail_input(
           "{}: {} has shape [{}], this model and recipe want [{}]: the adapter was made for another base or rank",
           folder, t.name, fmt::join(t.shape, ", "), fmt::join(want, ", "));
-    if (const auto target = plan ? plan->target(e.module) : std::nullopt) {
-      const auto rank = static_cast<double>(target->rank);
-      const double scaling = target->alpha / (target->rslora ? std::sqrt(rank) : rank);
-      if (std::abs(scaling - m->scaling) > 1e-6 * m->scaling)
-        fail_input(
-            "{}: the adapter scales {} by {:.6g}, this recipe by {:.6g}, so training would not start from it: write "
-            "alpha: {:g} and use_rslora: {} under train.method",
-            folder, e.module, m->scaling, scaling, adapter.config().alpha(e.module), adapter.config().use_rslora);
-    }
-    const auto access = params.write(g.value(p.value).param);
-    float* v = values_of(access.slot, p, s, &scratch);
-    adapter.read(t, DType::kF32, v);
-    if (table) {
-      const std::vector<float> turned(v, v + t.count());
-      for (int64_t r = 0; r < s.rows; ++r)
-        for (int64_t k = 0; k < p.cols; ++k) v[r * p.cols + k] = turned[static_cast<size_t>(k * s.rows + r)];
-    }
-    store(g, access.slot, p, s, v);
-    ++used[e.module];
+    if (plan) check_scaling(adapter, *m, *plan);
+    used.insert(e.module);
   });
-  load_head(adapter, g, params);
   for (const auto& m : adapter.modules())
     if (!used.contains(m.name))
       fail_input(
@@ -358,6 +355,33 @@ void load_adapter(const std::string& folder, const graph::Graph& g, runtime::Par
                              "BASE --adapter {} --out DIR",
                              m.name.substr(m.name.rfind('.') + 1), folder)
                : "");
+}
+
+}  // namespace
+
+void check_adapter(const std::string& folder, const graph::Graph& g, const models::LoraPlan& plan,
+                   const formats::Family* base) {
+  check(formats::Adapter::open(folder, base), g, &plan);
+}
+
+void load_adapter(const std::string& folder, const graph::Graph& g, runtime::ParamStore& params,
+                  const models::LoraPlan* plan, const formats::Family* base) {
+  const formats::Adapter adapter = formats::Adapter::open(folder, base);
+  check(adapter, g, plan);
+  std::vector<float> scratch;
+  each_segment(g, [&](const graph::Param& p, const graph::Segment& s, const Ends& e) {
+    const auto& t = tensor_of(*adapter.find(e.module), e.part);
+    const auto access = params.write(g.value(p.value).param);
+    float* v = values_of(access.slot, p, s, &scratch);
+    adapter.read(t, DType::kF32, v);
+    if (e.part == Part::kTableA) {
+      const std::vector<float> turned(v, v + t.count());
+      for (int64_t r = 0; r < s.rows; ++r)
+        for (int64_t k = 0; k < p.cols; ++k) v[r * p.cols + k] = turned[static_cast<size_t>(k * s.rows + r)];
+    }
+    store(g, access.slot, p, s, v);
+  });
+  load_head(adapter, g, params);
   if (plan) load_wholes(adapter, g, params);
   for (size_t i = 0; i < g.params.size(); ++i)
     if (g.params[i].adapter || models::is_head(g.params[i])) params.sync_weights(static_cast<graph::ParamId>(i));

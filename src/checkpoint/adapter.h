@@ -40,4 +40,9 @@ models::LoraPlan adapter_plan(const std::string& folder, const formats::Family* 
 void load_adapter(const std::string& folder, const graph::Graph& g, runtime::ParamStore& params,
                   const models::LoraPlan* plan = nullptr, const formats::Family* base = nullptr);
 
+// What load_adapter refuses of modules, shapes and scaling, from the folder's headers alone: before a run prepares
+// anything.
+void check_adapter(const std::string& folder, const graph::Graph& g, const models::LoraPlan& plan,
+                   const formats::Family* base = nullptr);
+
 }  // namespace mxt::checkpoint

@@ -1,6 +1,7 @@
 // Variants of adapters as a user runs them, against peft's own training (tools/golden/variants.py): steps, files, and
 // what the trained model says.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -244,6 +245,28 @@ TEST(Variants, TheUsualModulesAreTheFamilysOwn) {
   t.method = "{kind: lora, r: 2, target_modules: [q_proj]}";
   write_file_atomic(f / "r.yaml", cli::recipe(t));
   EXPECT_EQ(cli::run("train " + (f / "r.yaml") + " --out " + (f / "other")).code, 1);
+}
+
+// Known from its headers: not after rows were prepared, which may take hours.
+TEST(Variants, AnAdapterThatNoRunCanStartFromIsRefusedBeforeRowsArePrepared) {
+  cli::Folder f("variant_start");
+  const std::string own = cli::golden("qwen3_gqa") + "/adapter", other = cli::golden("llama_mqa") + "/adapter";
+  const std::vector<std::array<std::string, 3>> cases = {
+      {f / "nowhere", "r: 4, alpha: 8", "no such file"},
+      {other, "r: 4, alpha: 8", "another base or rank"},
+      {own, "r: 5, alpha: 8", "another base or rank"},
+      {own, "r: 4, alpha: 9", "alpha: 8"},
+      {own, "r: 4, alpha: 8, use_dora: true", "use_dora: false"},
+      {own, "r: 4, alpha: 8, target_modules: [q_proj]", "does not train"}};
+  for (const auto& [adapter, settings, why] : cases) {
+    cli::Tiny t;
+    t.method = fmt::format("{{kind: lora, {}, init_adapter: \"{}\"}}", settings, adapter);
+    write_file_atomic(f / "r.yaml", cli::recipe(t));
+    const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
+    EXPECT_EQ(r.code, 1) << r.out;
+    EXPECT_NE(r.out.find(why), std::string::npos) << r.out;
+    EXPECT_FALSE(fs::exists(f / "out/dataset")) << settings;
+  }
 }
 
 TEST(Variants, WhatCannotTrainIsOneLine) {
