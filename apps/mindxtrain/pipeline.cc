@@ -129,21 +129,6 @@ void adopt_dataset(const std::string& from, const std::string& to) {
   replace_folder(part, to);
 }
 
-// What a run is but for the machine that it runs on.
-std::string hash_without_hardware(const config::Recipe& recipe) {
-  Json j = Json::parse(config::canonical(recipe));
-  j.erase("hardware");
-  return blake3_hex(canonical_json(j));
-}
-
-// Whether the folder holds a recipe and nothing that was made from it: the plan is the first piece.
-bool nothing_made(const std::string& out) {
-  for (const char* piece :
-       {"plan.json", "dataset", "metrics.jsonl", "checkpoint", "checkpoints", "eval", "quantized", "manifest.json"})
-    if (fs::exists(out + "/" + piece)) return false;
-  return true;
-}
-
 // The GPUs that this process may see, the first of them that the recipe asks for.
 provenance::EnergySources energy_sources(const config::Hardware& h) {
   provenance::EnergySources s;
@@ -164,34 +149,8 @@ Pipeline::Pipeline(const Options& o)
   apply_throttle(recipe_, o.threads);
   if (const std::string slow = slow_processor(); !slow.empty() && recipe_.hardware.cpu_lane()) log::warn("{}", slow);
   data::refuse_own_source(recipe_.data, o_.out + "/dataset");  // before its first file lies there
-  lock_ = std::make_unique<FolderLock>(o_.out);
-  const std::string kept = o_.out + "/recipe.yaml";
   recipe_digest_ = config::recipe_hash(recipe_);
-  if (fs::exists(kept)) {
-    config::Recipe before;
-    try {
-      before = config::load_recipe(kept);
-    } catch (const Error& e) {
-      fail_input("{}: the recipe of this folder's run is damaged ({}): restore it, or choose another --out", o_.out,
-                 e.what());
-    }
-    if (config::recipe_hash(before) != recipe_digest_ && nothing_made(o_.out)) {
-      write_file_atomic(
-          kept, config::settled_text(recipe_));  // the first try ended at its recipe or model, which is mended now
-    } else if (config::recipe_hash(before) != recipe_digest_) {
-      if (!o_.resume || hash_without_hardware(before) != hash_without_hardware(recipe_))
-        fail_input("{}: this folder holds the run of another recipe: choose another --out", o_.out);
-      // The same run on other hardware: its state goes on, the plan is made again.
-      log::info("resuming on other hardware: {} and the plan are replaced", kept);
-      fs::remove(o_.out + "/plan.json");
-      write_file_atomic(kept, config::settled_text(recipe_));
-    }
-  } else {
-    if (fs::exists(o_.out + "/manifest.json") || fs::exists(o_.out + "/checkpoint"))
-      fail_input("{}: this folder holds something else: choose another --out", o_.out);
-    write_file_atomic(kept, config::settled_text(recipe_));
-  }
-  remove_unfinished(o_.out);
+  take_folder();
   if (const std::string usage = o_.out + "/usage.json"; fs::exists(usage)) {
     spent_before_ = Json::parse(read_file(usage), nullptr, false);
     if (!spent_before_.is_object()) spent_before_ = Json(Json::value_t::discarded);

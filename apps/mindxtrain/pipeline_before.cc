@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "config/this_machine.h"
 #include "config/vocabulary.h"
 #include "device/memory.h"
 #include "pipeline.h"
@@ -13,6 +14,80 @@
 #include "verbs.h"
 
 namespace mxt::app {
+
+std::string hash_without_hardware(const config::Recipe& recipe) {
+  Json j = Json::parse(config::canonical(recipe));
+  j.erase("hardware");
+  return blake3_hex(canonical_json(j));
+}
+
+namespace {
+
+// Whether the folder holds a recipe and nothing that was made from it: the plan is the first piece.
+bool nothing_made(const std::string& out) {
+  for (const char* piece :
+       {"plan.json", "dataset", "metrics.jsonl", "checkpoint", "checkpoints", "eval", "quantized", "manifest.json"})
+    if (fs::exists(out + "/" + piece)) return false;
+  return true;
+}
+
+// Whether a run has been in this folder: copies of one may lack its dot files.
+bool was_a_run(const std::string& out) {
+  return fs::exists(out + "/.lock") ||
+         (fs::exists(out + "/recipe.yaml") && (fs::exists(out + "/program.txt") || fs::exists(out + "/manifest.json")));
+}
+
+// What a run would write over or delete where none has been before.
+std::string in_the_way(const std::string& out, const std::string& recipe_digest) {
+  for (const char* piece : {"checkpoint", "checkpoints", "eval", "quantized", "tokenizer", "tokenizer.json",
+                            "train.json", "quantize.json", "metrics.jsonl", "rollouts.jsonl", "loss.svg", "program.txt",
+                            "manifest.json", "pieces.json", "usage.json", "publish.json"})
+    if (const std::string at = out + "/" + piece; fs::exists(fs::symlink_status(at)))
+      if (std::error_code ec; !fs::is_directory(at, ec) || !fs::is_empty(at, ec)) return piece;
+  const std::string kept = out + "/recipe.yaml";
+  if (!fs::exists(kept)) return "";
+  try {
+    return config::recipe_hash(config::load_recipe(kept)) == recipe_digest ? "" : "another recipe.yaml";
+  } catch (const Error&) {
+    return "another recipe.yaml";
+  }
+}
+
+}  // namespace
+
+void Pipeline::take_folder() {
+  const bool again = was_a_run(o_.out);
+  if (!again)
+    if (const std::string piece = in_the_way(o_.out, recipe_digest_); !piece.empty())
+      fail_input("{}: this folder holds {}, which the run would write over: choose another --out", o_.out, piece);
+  lock_ = std::make_unique<FolderLock>(o_.out);
+  const std::string kept = o_.out + "/recipe.yaml";
+  if (fs::exists(kept)) {
+    config::Recipe before;
+    try {
+      before = config::load_recipe(kept);
+    } catch (const Error& e) {
+      fail_input("{}: the recipe of this folder's run is damaged ({}): restore it, or choose another --out", o_.out,
+                 e.what());
+    }
+    if (config::recipe_hash(before) != recipe_digest_ && nothing_made(o_.out)) {
+      write_file_atomic(
+          kept, config::settled_text(recipe_));  // the first try ended at its recipe or model, which is mended now
+    } else if (config::recipe_hash(before) != recipe_digest_) {
+      if (!o_.resume || hash_without_hardware(before) != hash_without_hardware(recipe_))
+        fail_input("{}: this folder holds the run of another recipe: choose another --out", o_.out);
+      // The same run on other hardware: its state goes on, the plan is made again.
+      log::info("resuming on other hardware: {} and the plan are replaced", kept);
+      fs::remove(o_.out + "/plan.json");
+      write_file_atomic(kept, config::settled_text(recipe_));
+    }
+  } else {
+    if (fs::exists(o_.out + "/manifest.json") || fs::exists(o_.out + "/checkpoint"))
+      fail_input("{}: this folder holds something else: choose another --out", o_.out);
+    write_file_atomic(kept, config::settled_text(recipe_));
+  }
+  if (again) remove_unfinished(o_.out);
+}
 
 bool Pipeline::chain() {
   if (!before()) return false;

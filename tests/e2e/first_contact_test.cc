@@ -331,5 +331,37 @@ TEST(FirstContact, CompletionNamesVerbsAndOptions) {
   }
 }
 
+// A project's own folder as --out: what lies there under a name that a run writes was replaced without a word.
+TEST(FirstContact, AFolderThatNoRunWasInKeepsWhatItHolds) {
+  cli::Folder f("own_things");
+  cli::Tiny t;
+  t.steps = 1;
+  write_file_atomic(f / "recipe.yaml", cli::recipe(t));
+  t.steps = 2;
+  const std::string other = cli::recipe(t);
+  write_file_atomic(f / "other.yaml", other);
+  const auto train = [&](const std::string& recipe) { return cli::run("train " + (f / recipe) + " --out " + f.path); };
+  const auto expect_refused = [](const Result& r, const std::string& named) {
+    EXPECT_EQ(r.code, 1) << r.out;
+    EXPECT_TRUE(says(r, "this folder holds ") && says(r, named) && says(r, "--out")) << r.out;
+  };
+  for (const char* own : {"checkpoint/mine.txt", "eval/mine.txt", "tokenizer.json", "metrics.jsonl", "loss.svg"}) {
+    const fs::path at = f / own;
+    make_folders(at.parent_path().string());
+    write_file_atomic(at.string(), "mine");
+    for (int again = 0; again < 2; ++again)  // what a refusal leaves does not make it a run's
+      expect_refused(train("recipe.yaml"), std::string(own).substr(0, std::string(own).find('/')));
+    EXPECT_EQ(read_file(at.string()), "mine");
+    fs::remove_all(at.parent_path() == fs::path(f.path) ? at : at.parent_path());
+  }
+  expect_refused(train("other.yaml"), "another recipe.yaml");
+  t.steps = 1;
+  EXPECT_EQ(read_file(f / "recipe.yaml"), cli::recipe(t));
+  // The run's own recipe beside it is no obstacle, nor is a copy of a run without its dot files.
+  ASSERT_EQ(train("recipe.yaml").code, 0);
+  fs::remove(f / ".lock");
+  EXPECT_EQ(train("recipe.yaml").code, 0);
+}
+
 }  // namespace
 }  // namespace mxt::cli
