@@ -16,6 +16,12 @@
 namespace mxt::registry {
 namespace {
 
+// The folder as the registry names it: DIR and DIR/ are one.
+std::string whole(const std::string& folder) {
+  const fs::path at = fs::absolute(folder).lexically_normal();
+  return (at.has_filename() ? at : at.parent_path()).string();
+}
+
 constexpr int kSchema = 4;       // 2: jobs, 3: notes of folders, 4: notes of runs
 constexpr int kBusyMs = 10'000;  // another process holds the file for milliseconds; a slow disk for seconds
 
@@ -173,7 +179,7 @@ Registry Registry::open(const std::string& path) {
 
 int64_t Registry::begin(const std::string& folder, const std::string& project, const std::string& run_name,
                         const std::string& recipe_hash, const std::string& verb) {
-  const std::string where = fs::absolute(folder).lexically_normal().string();
+  const std::string where = whole(folder);
   const auto pid = static_cast<int64_t>(getpid());
   Db::Statement s(*db_,
                   "INSERT INTO runs(folder, project, run_name, recipe_hash, verb, started, state, host, pid, process)"
@@ -337,12 +343,13 @@ std::optional<Run> Registry::find(const std::string& key) const {
   int64_t id = -1;
   const auto parsed = std::from_chars(key.data(), key.data() + key.size(), id);
   const bool is_id = parsed.ec == std::errc() && parsed.ptr == key.data() + key.size();
-  const std::string folder = fs::absolute(key.empty() ? "." : key).lexically_normal().string();
+  if (key.empty()) return std::nullopt;
+  const std::string folder = whole(key);
   std::optional<Run> by_folder, by_note, by_name;
   for (Run& r : list()) {
     if (is_id && r.id == id) return std::move(r);
     if (!by_folder && (r.folder == folder || r.folder + "/" == folder)) by_folder = r;
-    if (!by_note && !key.empty() && r.note.name == key) by_note = r;
+    if (!by_note && r.note.name == key) by_note = r;
     if (!by_name && r.run_name == key) by_name = r;
   }
   return by_folder ? by_folder : by_note ? by_note : by_name;

@@ -59,6 +59,20 @@ TEST_F(RegistryTest, TheSameFolderAndRecipeIsOneRun) {
   EXPECT_EQ(r.list(1).size(), 1u);
 }
 
+TEST_F(RegistryTest, AFolderHasOneNameHoweverItIsWritten) {
+  Registry r = Registry::open(path_);
+  const int64_t a = r.begin("out/a", "p", "n", "hash1", "run");
+  for (const char* same : {"out/a/", "./out/a", "out/a/.", "out/b/../a/"}) {
+    EXPECT_EQ(r.begin(same, "p", "n", "hash1", "run"), a) << same;
+    ASSERT_TRUE(r.find(same)) << same;
+    EXPECT_EQ(r.find(same)->id, a);
+  }
+  EXPECT_EQ(r.list().size(), 1u);
+  const int64_t here = r.begin(".", "p", "n", "hash1", "run");
+  EXPECT_EQ(r.find(std::to_string(here))->folder, fs::current_path().string());
+  EXPECT_FALSE(r.find(""));  // a shell's variable that is not set names no run
+}
+
 TEST_F(RegistryTest, AKilledRunIsInterrupted) {
   const pid_t child = fork();
   if (child == 0) {
