@@ -62,6 +62,18 @@ TEST(Shape, UnknownColumnsAreListed) {
   EXPECT_HAS(e, "data.columns");
 }
 
+TEST(Shape, AnotherSeparatorIsNamedWhereAllCellsAreOne) {
+  const auto refused = [](const char* header, FileKind kind) {
+    Record r = csv({header}, {"x"});
+    r.kind = kind;
+    return error_of([&] { find_layout(r, {}); });
+  };
+  EXPECT_HAS(refused("question;answer", FileKind::kCsv), "separated by \";\"; separate them by commas");
+  EXPECT_HAS(refused("question\tanswer", FileKind::kCsv), "separated by tabs");
+  EXPECT_HAS(refused("question,answer", FileKind::kTsv), "separated by \",\"; separate them by tabs");
+  EXPECT_HAS(refused("frage, lang", FileKind::kCsv), "data.columns");  // one quoted name
+}
+
 TEST(Shape, AWholeTableIsNoRow) {
   for (const char* table : {
            R"({"columns":["prompt","completion"],"index":[0],"data":[["a","b"]]})",

@@ -161,6 +161,18 @@ TEST_F(SourceTest, MissingFilesAndUnknownEndingsSayWhatToDo) {
   EXPECT_HAS(error_of([&] { find_source_files(path("empty"), "train"); }), "no data files");
 }
 
+// As Windows' programs name them; beside others such a file was left out of its folder without a word.
+TEST_F(SourceTest, EndingsInCapitalsAreTheSameEndings) {
+  write("d/A.JSONL", "{}");
+  write("d/b.Csv", "text\nx\n");
+  write("d/c.JSON.gz", "");
+  const auto files = find_source_files(path("d"), "train");
+  ASSERT_EQ(files.size(), 3u);
+  EXPECT_EQ(files[0].kind, FileKind::kJsonLines);
+  EXPECT_EQ(files[1].kind, FileKind::kCsv);
+  EXPECT_EQ(files[2].kind, FileKind::kJson);
+}
+
 TEST_F(SourceTest, WhatIsNoFileIsNamedAsWhatItIs) {
   ASSERT_EQ(::mkfifo(path("pipe.jsonl").c_str(), 0600), 0);
   EXPECT_HAS(error_of([&] { find_source_files(path("pipe.jsonl"), "train"); }), "neither a file nor a folder");

@@ -330,6 +330,13 @@ Layout find_layout(const Record& first, const std::map<std::string, std::string>
     }
     return layout;
   }
+  if (first.kind == FileKind::kCsv || first.kind == FileKind::kTsv)
+    if (const size_t at = there.size() == 1 ? there[0].find_first_of(first.kind == FileKind::kCsv ? ";\t|" : ",;|")
+                                            : std::string::npos;
+        at != std::string::npos)
+      fail_input("{}: one column, \"{}\": its cells seem to be separated by {}; separate them by {}", where,
+                 printable(there[0]), there[0][at] == '\t' ? "tabs" : fmt::format("\"{}\"", there[0][at]),
+                 first.kind == FileKind::kCsv ? "commas, or name the file .tsv where they are tabs" : "tabs");
   fail_input("{}: these columns make no known row: {}; known rows: {}. Name yours by data.columns, as {{{}}}", where,
              there.empty() ? "(none)" : join(there), known_shapes(), likely_columns(row));
 }

@@ -20,13 +20,16 @@ std::optional<FileKind> kind_of(std::string_view path) {
   const std::string_view packed = path;
   for (const char* packing : {".gz", ".zst"})
     if (path.ends_with(packing)) path.remove_suffix(std::string_view(packing).size());
-  const auto is = [&](auto... endings) { return (path.ends_with(endings) || ...); };
+  const bool is_packed = packed != path;
+  std::string name(path.substr(path.rfind('/') + 1));
+  for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c;  // ROWS.CSV, as from Windows
+  const auto is = [&](auto... endings) { return (name.ends_with(endings) || ...); };
   if (is(".jsonl", ".ndjson")) return FileKind::kJsonLines;
   if (is(".json")) return FileKind::kJson;
   if (is(".csv")) return FileKind::kCsv;
   if (is(".tsv")) return FileKind::kTsv;
   if (is(".txt", ".text", ".md")) return FileKind::kText;
-  if (packed == path && is(".parquet")) return FileKind::kParquet;  // it packs its columns itself
+  if (!is_packed && is(".parquet")) return FileKind::kParquet;  // it packs its columns itself
   return std::nullopt;
 }
 
