@@ -31,6 +31,7 @@ constexpr const char* kRegistry =
     "~/.local/share/mindxtrain/runs.sqlite; "
     "the folders of runs are read";
 constexpr const char* kThreads = "OMP_NUM_THREADS";
+const std::string kWork = kHub + ", " + kThreads;  // of a verb that computes on what it may fetch
 constexpr const char* kStopped = "4 stopped by a signal, state saved: the same command goes on";
 
 const std::map<std::string, Footer>& footers() {
@@ -54,8 +55,7 @@ const std::map<std::string, Footer>& footers() {
         "activations; pass: the rows that go through the model at once",
         ""}},
       {"bench",
-       {kHub + ", OMP_NUM_THREADS", "--out: the plan, JSON, good for this kind of machine", "",
-        "2 --against: a choice got slower"}},
+       {kWork, "--out: the plan, JSON, good for this kind of machine", "", "2 --against: a choice got slower"}},
       {"init",
        {"PIP_INDEX_URL, UV_DEFAULT_INDEX, HF_HUB_OFFLINE (--list: whether a base can be fetched)",
         "NAME.yaml here, or --out", "", ""}},
@@ -75,58 +75,58 @@ const std::map<std::string, Footer>& footers() {
         ""}},
       {"dataset", {kHub, "those of its verbs: mindxtrain dataset prep --help", "", kStopped}},
       {"dataset prep",
-       {kHub,
+       {kWork,
         "--out DIR: shards, dataset.json (rows in, rows dropped and why, tokens, hashes); what was fetched is kept in "
         "the "
         "Hub's cache and in $XDG_CACHE_HOME/mindxtrain, else ~/.cache/mindxtrain",
         "shard: a file of tokens ready to train on; packed: several short rows fill one of data.seq_len", kStopped}},
       {"dataset merge",
-       {kHub, "--out DIR: jobs/ of `dataset prep --job` becomes shards and dataset.json", "", kStopped}},
+       {kWork, "--out DIR: jobs/ of `dataset prep --job` becomes shards and dataset.json", "", kStopped}},
       {"dataset synth", {"", "--out FILE: JSON lines, the same bytes for the same seed", "", ""}},
       {"dataset show", {kHub, "reads the recipe and --data DIR; --html FILE: a page", "", ""}},
       {"eval",
-       {kHub, "--out DIR: results.json as lm-evaluation-harness writes it", "",
+       {kWork, "--out DIR: results.json as lm-evaluation-harness writes it", "",
         "2 a score fell below the baseline; 4 stopped by a signal"}},
       {"score",
-       {kHub,
+       {kWork,
         "--input FILE: JSON lines; --output FILE: one line for each, there when all are done; --adapter DIR: a run's "
         "checkpoint/",
         "log-probability: ln of how likely the model held a token, given those before it", kStopped}},
       {"embed",
-       {kHub,
+       {kWork,
         "--input FILE: JSON lines; --output FILE: one line for each, or raw floats (.f32), there when all are done", "",
         kStopped}},
       {"chat",
-       {kHub + "; --url: OPENAI_API_KEY; --pay: MINDXTRAIN_KEY_PASSPHRASE; ALGOD_URL, ALGOD_TOKEN (an Algorand key)",
+       {kWork + "; --url: OPENAI_API_KEY; --pay: MINDXTRAIN_KEY_PASSPHRASE; ALGOD_URL, ALGOD_TOKEN (an Algorand key)",
         "--adapter DIR: a run's checkpoint/; --tools FILE: JSON; --pay FILE: a key; writes nothing", "", ""}},
       {"serve",
-       {kHub + "; MINDXTRAIN_API_KEY; MINDXTRAIN_UPSTREAM_KEY (--upstream); "
-               "MINDXTRAIN_EVM_KEY (or what publish.billing.x402.key_env names); ALGOD_URL, ALGOD_TOKEN, "
-               "MINDXTRAIN_ALGORAND_KEY (network "
-               "algorand)",
+       {kWork + "; MINDXTRAIN_API_KEY; MINDXTRAIN_UPSTREAM_KEY (--upstream); "
+                "MINDXTRAIN_EVM_KEY (or what publish.billing.x402.key_env names); ALGOD_URL, ALGOD_TOKEN, "
+                "MINDXTRAIN_ALGORAND_KEY (network "
+                "algorand)",
         "--jobs DIR: one folder a job; --api-keys FILE: keys and limits; $MINDXTRAIN_HOME/x402.sqlite: payments", "",
         ""}},
       {"convert", {"", "--out DIR: config.json, model.safetensors, tokenizer", "", ""}},
       {"export",
        {kHub, "--out DIR: NAME.yaml, data/ with the rows (not of the Hub's data sets, which it reads itself)", "", ""}},
-      {"merge", {kHub, "--out DIR: config.json, *.safetensors, tokenizer", "", ""}},
+      {"merge", {kWork, "--out DIR: config.json, *.safetensors, tokenizer", "", ""}},
       {"quantize",
-       {kHub,
+       {kWork,
         "--out: a folder; with gguf_* model.gguf in it (and mmproj.gguf of a model that sees); quantization.json says "
         "what it cost",
         "", ""}},
       {"tokenizer", {kHub, "those of its verbs: mindxtrain tokenizer encode --help", "", ""}},
-      {"tokenizer encode", {kHub, "--input FILE: text; --output FILE (else stdout; .u32: little-endian ids)", "", ""}},
+      {"tokenizer encode", {kWork, "--input FILE: text; --output FILE (else stdout; .u32: little-endian ids)", "", ""}},
       {"tokenizer decode",
-       {kHub, "--input FILE: ids (.u32, JSON lines or numbers); --output FILE (else stdout)", "", ""}},
+       {kWork, "--input FILE: ids (.u32, JSON lines or numbers); --output FILE (else stdout)", "", ""}},
       {"tokenizer render",
-       {kHub, "--input FILE: lines as {\"messages\": [...], \"tools\": [...]}; --output FILE (else stdout)",
+       {kWork, "--input FILE: lines as {\"messages\": [...], \"tools\": [...]}; --output FILE (else stdout)",
         "chat template: how a model wants a conversation written", ""}},
       {"tokenizer train",
        {kThreads, "--out DIR: tokenizer.json, tokenizer_config.json, and a chat template with --ties rustbpe",
         "BPE: byte pairs that are often seen together become one token", kStopped}},
       {"receipt",
-       {"--rpc: " + kProxies + "; --replay: " + kHub, "reads manifest.json and every file that it names",
+       {"--rpc: " + kProxies + "; --replay: " + kWork, "reads manifest.json and every file that it names",
         "manifest: what a run was made of and what came of it, each with its digest; subject: one such part",
         "2 a digest, "
         "signature or field does not hold; each is named"}},
@@ -149,7 +149,7 @@ const std::map<std::string, Footer>& footers() {
       {"key sign",
        {"MINDXTRAIN_KEY_PASSPHRASE: of an encrypted key", "reads every file of the folder; --out FILE: the signature",
         "", ""}},
-      {"cid", {"", "--car FILE: the blocks", "cid: content id, by which IPFS names bytes", ""}},
+      {"cid", {kThreads, "--car FILE: the blocks", "cid: content id, by which IPFS names bytes", ""}},
       {"anchor",
        {"MINDXTRAIN_EVM_KEY (or what publish.evm.key_env names): the key, or its file; MINDXTRAIN_KEY_PASSPHRASE",
         "RUN/publish.json: what was sent",

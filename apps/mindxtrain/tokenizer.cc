@@ -39,7 +39,6 @@ std::vector<std::string_view> pieces(const Options& o, const std::string& text) 
 }
 
 void encode(const Options& o) {
-  set_threads(o.threads);
   const auto side = load_text_side(resolve_model(o.model, std::nullopt, Fetch::kAllowed, Parts::kNoWeights));
   const std::string text = read_file(o.input);
   const auto begin = std::chrono::steady_clock::now();
@@ -170,6 +169,7 @@ void add_tokenizer(CLI::App& app) {
                               "text → ids\nexample: mindxtrain tokenizer encode --model DIR --input text.txt --json");
   common(e);
   e->callback([o] {
+    set_threads(o->threads);
     refuse_overwrite(o->input, o->output);
     encode(*o);
   });
@@ -177,6 +177,7 @@ void add_tokenizer(CLI::App& app) {
       t->add_subcommand("decode", "ids → text\nexample: mindxtrain tokenizer decode --model DIR --input ids.jsonl");
   common(d);
   d->callback([o] {
+    set_threads(o->threads);
     refuse_overwrite(o->input, o->output);
     decode(*o);
   });
@@ -185,6 +186,7 @@ void add_tokenizer(CLI::App& app) {
                               "DIR --input rows.jsonl --json");
   common(r);
   r->callback([o] {
+    set_threads(o->threads);
     refuse_overwrite(o->input, o->output);
     render(*o);
   });
