@@ -19,19 +19,12 @@ struct Options {
   int threads = 0;
 };
 
-// A CAR inside the folder that it holds would hold itself.
-void check_car_place(const Options& o) {
-  const std::string root = fs::weakly_canonical(o.path).string() + "/", car = fs::weakly_canonical(o.car).string();
-  if (fs::is_directory(o.path) && car.starts_with(root))
-    fail_input("--car {}: lies in {}, whose content it would change: write it elsewhere", o.car, o.path);
-}
-
 void run(const Options& o) {
   const publish::UnixFsProfile& profile = publish::unixfs_profile(o.profile);
   const publish::TreeListing listing = publish::list_tree(o.path, o.hidden);
   std::optional<publish::CarWriter> car;
   if (!o.car.empty()) {
-    check_car_place(o);
+    publish::check_car_place(o.path, o.car);
     car.emplace(o.car, profile.cid_version);
   }
   publish::BlockSink sink;

@@ -148,6 +148,20 @@ TEST(Car, IsByteForByteTheOneOfIpfsCar) {
 }
 
 // Every block is what its id says, and reading it as UnixFS gives the folder back.
+TEST(Car, NeverTakesThePlaceOfWhatItHolds) {
+  const TempFolder t;
+  write(t.path() + "/r/a", "x");
+  fs::create_symlink(t.path() + "/r/a", t.path() + "/link");
+  fs::create_hard_link(t.path() + "/r/a", t.path() + "/hard");
+  const std::string a = t.path() + "/r/a";
+  for (const std::string& car : {a, t.path() + "/./r/a", t.path() + "/link", t.path() + "/hard"})
+    EXPECT_THROW(check_car_place(a, car), Error) << car;
+  EXPECT_THROW(check_car_place(t.path() + "/r", a), Error);
+  EXPECT_THROW(check_car_place(t.path() + "/r", t.path() + "/r/new.car"), Error);
+  check_car_place(a, t.path() + "/new.car");
+  check_car_place(t.path() + "/r", t.path() + "/r.car");
+}
+
 TEST(Car, HoldsEveryBlockOnce) {
   for (const UnixFsProfile& p : unixfs_profiles()) {
     const TempFolder t;

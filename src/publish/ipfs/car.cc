@@ -30,6 +30,14 @@ std::string car_header(const net::Cid& root, int version) {
   return varint(h.size()) + h;
 }
 
+void check_car_place(const std::string& path, const std::string& car) {
+  std::error_code ec;
+  if (fs::equivalent(path, car, ec)) fail_input("--car {}: is what it would hold: write it elsewhere", car);
+  const std::string root = fs::weakly_canonical(path).string() + "/", place = fs::weakly_canonical(car).string();
+  if (fs::is_directory(path) && place.starts_with(root))
+    fail_input("--car {}: lies in {}, whose content it would change: write it elsewhere", car, path);
+}
+
 CarWriter::CarWriter(const std::string& path, int root_version)
     : path_(path),
       part_path_(

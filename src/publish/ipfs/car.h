@@ -27,6 +27,9 @@ class CarWriter {
   std::set<net::Cid> there_;
 };
 
+// kBadInput where a CAR in `car` would take the place of what it holds, or lie in it and hold itself.
+void check_car_place(const std::string& path, const std::string& car);
+
 std::string car_header(const net::Cid& root, int version);
 
 }  // namespace mxt::publish
