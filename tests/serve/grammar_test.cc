@@ -325,6 +325,62 @@ TEST(JsonGrammar, MembersThatDependOnOthersAndOnTheirNames) {
       {R"({"a": null})"});
 }
 
+TEST(JsonGrammar, WhatAPartDoesNotDeclareIsAdditionalToIt) {
+  // jsonschema's verdicts, all of them.
+  const std::string closed =
+      R"({"type":"object","allOf":[{"properties":{"a":{"type":"integer"}}},{"additionalProperties":false}]})";
+  yes(closed, {"{}"});
+  no(closed, {R"({"a":8})"});
+  const std::string beside =
+      R"({"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"null"}},"allOf":[{"properties":{"b":true},"additionalProperties":false}]})";
+  yes(beside, {"{}", R"({"b":null})"});
+  no(beside, {R"({"a":8})"});
+  const std::string bounded =
+      R"({"type":"object","allOf":[{"properties":{"a":{"type":"integer"}},"required":["a"],"additionalProperties":false},{"additionalProperties":{"maximum":7}}]})";
+  yes(bounded, {R"({"a":7})"});
+  no(bounded, {R"({"a":8})"});
+  const std::string named =
+      R"({"type":"object","allOf":[{"properties":{"ab":{"type":"integer"},"c":{"type":"integer"}}},{"properties":{"d":true},"patternProperties":{"^a":{"maximum":7}},"additionalProperties":false}]})";
+  yes(named, {"{}", R"({"ab":7})"});
+  no(named, {R"({"ab":8})", R"({"c":1})"});
+  const std::string patterns =
+      R"({"type":"object","allOf":[{"patternProperties":{"^x$":{"type":["integer","string"]}},"additionalProperties":false},{"additionalProperties":{"type":"string"}}]})";
+  yes(patterns, {"{}", R"({"x":"1"})"});
+  no(patterns, {R"({"x":1})", R"({"y":"1"})"});
+  const std::string places =
+      R"({"type":"array","allOf":[{"prefixItems":[{"enum":[1,2]},{"enum":[2,3]}]},{"items":{"enum":[2,4]}}]})";
+  yes(places, {"[2,2]", "[2,2,4]"});
+  no(places, {"[1,2]", "[2,3]", "[2,2,3]"});
+  const std::string short_list =
+      R"({"type":"array","items":{"enum":[2]},"allOf":[{"prefixItems":[{"enum":[2]},{"enum":[3]}]}]})";
+  yes(short_list, {"[2]"});
+  no(short_list, {"[2,3]", "[2,2]"});
+}
+
+TEST(JsonGrammar, ListedValuesAreHeldAgainstAllThatStandsBeside) {
+  const std::pair<const char*, const char*> kOne[] = {
+      // {"a":1} alone, of it and {"b":1}.
+      {R"({"enum":[{"a":1},{"b":1}],"propertyNames":{"pattern":"^a"}})", R"({"b":1})"},
+      {R"({"enum":[{"a":1},{"b":1}],"properties":{"c":{"dependentSchemas":{"b":false}}},"dependencies":{"b":["a"]}})",
+       R"({"b":1})"},
+      {R"({"enum":[{"a":1},{"a":{"b":1}}],"properties":{"a":{"dependentSchemas":{"b":{"required":["c"]}}}}})",
+       R"({"a":{"b":1}})"},
+      {R"({"enum":[{"a":1},{"a":2}],"properties":{"a":{"oneOf":[{"minimum":1},{"minimum":2}]}}})", R"({"a":2})"}};
+  for (const auto& [schema, other] : kOne) {
+    yes(schema, {R"({"a":1})"});
+    no(schema, {other});
+  }
+  yes(R"({"enum":[["a"],["a","b"]],"prefixItems":[true],"unevaluatedItems":false})", {R"(["a"])"});
+  no(R"({"enum":[["a"],["a","b"]],"prefixItems":[true],"unevaluatedItems":false})", {R"(["a","b"])"});
+  yes(R"({"enum":[["a",1],["a","b"],[1]],"items":[{"type":"string"}],"additionalItems":{"type":"integer"}})",
+      {R"(["a",1])"});
+  no(R"({"enum":[["a",1],["a","b"],[1]],"items":[{"type":"string"}],"additionalItems":{"type":"integer"}})",
+     {R"(["a","b"])", "[1]"});
+  yes(R"({"enum":[1,2,3],"oneOf":[{"minimum":2},{"maximum":2}]})", {"1", "3"});
+  no(R"({"enum":[1,2,3],"oneOf":[{"minimum":2},{"maximum":2}]})", {"2"});
+  EXPECT_THROW(of(R"({"const":1,"oneOf":[{"type":"integer"},{"type":"number"}]})"), Error);
+}
+
 TEST(JsonGrammar, Remarks) {
   for (const char* remark :
        {R"("discriminator":{"propertyName":"k","mapping":{}})", R"("x-order":1)", R"("markdownDescription":"*a*")",

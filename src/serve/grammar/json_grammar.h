@@ -25,14 +25,13 @@ namespace mxt::serve {
 struct Lookup;
 
 bool is_annotation(const std::string& keyword);     // says nothing of what is valid
+bool lists_values(const OrderedJson& schema);       // "enum" or "const"
 bool is_list_of_values(const OrderedJson& schema);  // "enum" and nothing else
 // A schema, or a part of one, that no value satisfies.
 class NothingLeft : public Error {
  public:
   explicit NothingLeft(const std::string& message) : Error(Exit::kBadInput, message) {}
 };
-// What two schemas demand together, as one; what cannot be said so is an error, a contradiction NothingLeft.
-OrderedJson both(const OrderedJson& a, const OrderedJson& b, const std::string& at);
 // "": it says nothing of the text. Nothing: it is not known.
 // `most`: where only so many characters are wanted (−1: any number), so that there are not many more.
 std::optional<std::string> pattern_of_format(const std::string& format, int64_t most = -1);
@@ -92,7 +91,13 @@ class JsonGrammar {
   Rule typed(const OrderedJson& s, const std::string& at, int depth);
   Rule listed(const OrderedJson& s, const std::string& at);
   Rule dependent(const OrderedJson& s, const std::string& key, const std::string& at, int depth);
-  OrderedJson of_one(const OrderedJson& branches, size_t i, const std::string& at);
+  OrderedJson of_one(OrderedJson s, const OrderedJson& branches, const std::string& at);
+  // What two schemas demand together, as one; what cannot be said so is an error, a contradiction NothingLeft.
+  OrderedJson both(const OrderedJson& a, const OrderedJson& b, const std::string& at) const;
+  OrderedJson both_or_none(const OrderedJson& a, const OrderedJson& b, const std::string& at) const;
+  OrderedJson combinations(const OrderedJson& a, const OrderedJson& b, const std::string& at) const;
+  OrderedJson common_members(const OrderedJson& a, const OrderedJson& b, const std::string& at) const;
+  void hold_others(OrderedJson& all, const OrderedJson& one, const OrderedJson& other, const std::string& at) const;
   Rule merged(const OrderedJson& s, const std::string& at, int depth);
   Rule some(size_t n, const std::function<Rule(size_t)>& one, const std::string& at);
   OrderedJson opposite(OrderedJson s, const std::string& at, int depth);
@@ -146,6 +151,7 @@ class JsonGrammar {
   // Whether a value is as the schema demands. `seen` is of this schema.
   bool allows(const OrderedJson& s, const OrderedJson& v, const std::string& at, int depth, Lookup& seen) const;
   bool matches(const std::string& regex, const OrderedJson& text) const;
+  bool named_by_pattern(const OrderedJson& s, const std::string& name) const;  // of its patternProperties
   static std::string spelled(const OrderedJson& j);
   void spend(size_t cells, const std::string& at);
 

@@ -71,6 +71,13 @@ bool JsonGrammar::matches(const std::string& regex, const OrderedJson& text) con
   return a->matches(spelled(text));
 }
 
+bool JsonGrammar::named_by_pattern(const OrderedJson& s, const std::string& name) const {
+  if (!s.contains("patternProperties") || !s["patternProperties"].is_object()) return false;
+  const auto& patterns = s["patternProperties"];
+  return std::any_of(patterns.items().begin(), patterns.items().end(),
+                     [&](const auto& p) { return matches(p.key(), OrderedJson(name)); });
+}
+
 bool JsonGrammar::allows(const OrderedJson& s, const OrderedJson& v, const std::string& at, int depth,
                          Lookup& seen) const {
   if (depth > kMaxDepth) fail_input("{}: the schema is nested too deeply", at);
@@ -96,10 +103,9 @@ bool JsonGrammar::allows(const OrderedJson& s, const OrderedJson& v, const std::
   if (s.contains("not") && inner(s["not"], v)) return false;
   if (s.contains("if"))
     if (const char* then = inner(s["if"], v) ? "then" : "else"; s.contains(then) && !inner(s[then], v)) return false;
-  for (const char* key : {"anyOf", "oneOf"})
-    if (const auto* choices = list(key);
-        choices && std::none_of(choices->begin(), choices->end(), [&](const auto& c) { return inner(c, v); }))
-      return false;
+  const auto holds = [&](const OrderedJson& c) { return inner(c, v); };
+  if (const auto* any = list("anyOf"); any && std::none_of(any->begin(), any->end(), holds)) return false;
+  if (const auto* one = list("oneOf"); one && std::count_if(one->begin(), one->end(), holds) != 1) return false;
   if (const auto number = decimal_of(v)) return in_range(s, *number);
   if (v.is_string()) {
     if (!in_count(s, "minLength", "maxLength", characters(v.get<std::string>()))) return false;
@@ -113,26 +119,33 @@ bool JsonGrammar::allows(const OrderedJson& s, const OrderedJson& v, const std::
   if (v.is_array()) {
     if (!in_count(s, "minItems", "maxItems", v.size())) return false;
     if (s.contains("uniqueItems") && s["uniqueItems"] == OrderedJson(true) && !all_different(v)) return false;
-    const auto* first = list("prefixItems");
+    const auto* old = list("items");  // what prefixItems was called before 2020
+    const auto* first = old ? old : list("prefixItems");
+    const char* further = old ? "additionalItems" : s.contains("items") ? "items" : "unevaluatedItems";
     const size_t n = first ? std::min(first->size(), v.size()) : 0;
     for (size_t i = 0; i < n; ++i)
       if (!inner((*first)[i], v[i])) return false;
-    for (size_t i = n; i < v.size() && s.contains("items") && !s["items"].is_array(); ++i)
-      if (!inner(s["items"], v[i])) return false;
+    for (size_t i = n; i < v.size() && s.contains(further); ++i)
+      if (!inner(s[further], v[i])) return false;
     return true;
   }
   if (!v.is_object()) return true;
   if (!in_count(s, "minProperties", "maxProperties", v.size())) return false;
   const Members members(v);
+  static const OrderedJson none = OrderedJson::object();
   if (const auto* names = list("required"))
     for (const auto& n : *names)
       if (n.is_string() && !members.find(n.get_ref<const std::string&>())) return false;
-  if (s.contains("dependentRequired") && s["dependentRequired"].is_object())
-    for (const auto& [name, brings] : s["dependentRequired"].items())
-      for (const auto& other : members.find(name) ? brings : OrderedJson())
+  for (const char* key : {"dependentRequired", "dependentSchemas", "dependencies"})
+    for (const auto& [name, brings] : s.contains(key) && s[key].is_object() ? s[key].items() : none.items()) {
+      if (!members.find(name)) continue;
+      if (!brings.is_array() && !inner(brings, v)) return false;
+      for (const auto& other : brings.is_array() ? brings : none)
         if (other.is_string() && !members.find(other.get_ref<const std::string&>())) return false;
+    }
   const bool declared = s.contains("properties") && s["properties"].is_object();
   for (const auto& [name, member] : v.items()) {
+    if (s.contains("propertyNames") && !inner(s["propertyNames"], OrderedJson(name))) return false;
     const OrderedJson* own = declared ? seen.member(s["properties"], name) : nullptr;
     bool known = own;
     if (own && !inner(*own, member)) return false;

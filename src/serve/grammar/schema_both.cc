@@ -28,52 +28,6 @@ OrderedJson common_types(const OrderedJson& a, const OrderedJson& b) {
   return out;
 }
 
-// One of a and one of b.
-OrderedJson combinations(const OrderedJson& a, const OrderedJson& b, const std::string& at) {
-  if (!a.is_array() || !b.is_array()) fail_input("{}: a list of schemas is wanted", at);
-  if (a.size() * b.size() > kMaxCombined) fail_input("{}: too many alternatives that hold together", at);
-  OrderedJson out = OrderedJson::array();
-  std::string why = at + ": no alternative is left of both";
-  for (const auto& x : a)
-    for (const auto& y : b) try {
-        out.push_back(both(x, y, at));
-      } catch (const NothingLeft& e) {
-        why = e.what();
-      }
-  if (out.empty()) throw NothingLeft(why);
-  return out;
-}
-
-// A member, or an element, that cannot be need not be: false.
-OrderedJson both_or_none(const OrderedJson& a, const OrderedJson& b, const std::string& at) {
-  try {
-    return both(a, b, at);
-  } catch (const NothingLeft&) {
-    return false;
-  }
-}
-
-// Declared members of both; one that is declared by one alone is additional to the other.
-OrderedJson common_members(const OrderedJson& a, const OrderedJson& b, const std::string& at) {
-  const Members of_a(a["properties"]), of_b(b["properties"]);
-  OrderedJson::object_t out;
-  for (const auto* one : {&a, &b}) {
-    const OrderedJson& other = one == &a ? b : a;
-    for (const auto& [name, p] : (*one)["properties"].items()) {
-      const OrderedJson *in_a = of_a.find(name), *in_b = of_b.find(name);
-      const std::string there = at + "/properties/" + name;
-      if (in_a && in_b) {
-        if (one == &a) out.emplace_back(name, both_or_none(*in_a, *in_b, there));
-      } else if (other.contains("additionalProperties")) {
-        out.emplace_back(name, both_or_none(p, other["additionalProperties"], there));
-      } else {
-        out.emplace_back(name, p);
-      }
-    }
-  }
-  return out;
-}
-
 // What is a multiple of both, as whole numbers of the smaller's last digit.
 OrderedJson common_multiple(const OrderedJson& a, const OrderedJson& b, const std::string& at) {
   const auto x = decimal_of(a), y = decimal_of(b);
@@ -98,6 +52,56 @@ OrderedJson common_values(const OrderedJson& a, const OrderedJson& b) {
 
 }  // namespace
 
+// One of a and one of b.
+OrderedJson JsonGrammar::combinations(const OrderedJson& a, const OrderedJson& b, const std::string& at) const {
+  if (!a.is_array() || !b.is_array()) fail_input("{}: a list of schemas is wanted", at);
+  if (a.size() * b.size() > kMaxCombined) fail_input("{}: too many alternatives that hold together", at);
+  OrderedJson out = OrderedJson::array();
+  std::string why = at + ": no alternative is left of both";
+  for (const auto& x : a)
+    for (const auto& y : b) try {
+        out.push_back(both(x, y, at));
+      } catch (const NothingLeft& e) {
+        why = e.what();
+      }
+  if (out.empty()) throw NothingLeft(why);
+  return out;
+}
+
+// A member, or an element, that cannot be need not be: false.
+OrderedJson JsonGrammar::both_or_none(const OrderedJson& a, const OrderedJson& b, const std::string& at) const {
+  try {
+    return both(a, b, at);
+  } catch (const NothingLeft&) {
+    return false;
+  }
+}
+
+// Declared members of both; one that is declared by one alone is additional to the other.
+OrderedJson JsonGrammar::common_members(const OrderedJson& a, const OrderedJson& b, const std::string& at) const {
+  static const OrderedJson kNone = OrderedJson::object();
+  const OrderedJson& in_a = a.contains("properties") ? a["properties"] : kNone;
+  const OrderedJson& in_b = b.contains("properties") ? b["properties"] : kNone;
+  if (!in_a.is_object() || !in_b.is_object()) fail_input("{}/properties: an object is wanted", at);
+  const Members of_a(in_a), of_b(in_b);
+  OrderedJson::object_t out;
+  for (const auto* one : {&a, &b}) {
+    const OrderedJson& other = one == &a ? b : a;
+    for (const auto& [name, p] : (one == &a ? in_a : in_b).items()) {
+      const OrderedJson *p_of_a = of_a.find(name), *p_of_b = of_b.find(name);
+      const std::string there = at + "/properties/" + name;
+      if (p_of_a && p_of_b) {
+        if (one == &a) out.emplace_back(name, both_or_none(*p_of_a, *p_of_b, there));
+      } else if (other.contains("additionalProperties") && !named_by_pattern(other, name)) {
+        out.emplace_back(name, both_or_none(p, other["additionalProperties"], there));
+      } else {
+        out.emplace_back(name, p);
+      }
+    }
+  }
+  return out;
+}
+
 bool is_annotation(const std::string& keyword) {
   static const std::set<std::string> kAnnotations{
       // JSON Schema's own, and where the parts of a document are found.
@@ -112,11 +116,38 @@ bool is_annotation(const std::string& keyword) {
   return keyword.starts_with("x-") || keyword.starts_with("ui:") || kAnnotations.contains(keyword);
 }
 
+bool lists_values(const OrderedJson& s) {
+  return s.is_object() && (s.contains("const") || (s.contains("enum") && s["enum"].is_array()));
+}
+
 bool is_list_of_values(const OrderedJson& s) {
   return s.is_object() && s.size() == 1 && s.contains("enum") && s["enum"].is_array();
 }
 
-OrderedJson both(const OrderedJson& a, const OrderedJson& b, const std::string& at) {
+// What `other` says of members and elements that it has no word for is said of those that `one` alone has patterns or
+// places for.
+void JsonGrammar::hold_others(OrderedJson& all, const OrderedJson& one, const OrderedJson& other,
+                              const std::string& at) const {
+  if (one.contains("patternProperties") && one["patternProperties"].is_object() &&
+      !other.contains("patternProperties") && other.contains("additionalProperties"))
+    for (auto& p : all["patternProperties"])
+      p = both_or_none(p, other["additionalProperties"], at + "/patternProperties");
+  if (!one.contains("prefixItems") || !one["prefixItems"].is_array() || other.contains("prefixItems") ||
+      !other.contains("items") || other["items"].is_array())
+    return;
+  OrderedJson first = OrderedJson::array();
+  for (const auto& item : one["prefixItems"]) {
+    first.push_back(both_or_none(item, other["items"], at + "/prefixItems"));
+    if (first.back() != OrderedJson(false)) continue;
+    first.erase(first.size() - 1);  // an element that cannot be ends the list before it
+    const auto most = all.contains("maxItems") ? decimal_of(all["maxItems"]) : std::nullopt;
+    if (const OrderedJson n = first.size(); !most || compare(*decimal_of(n), *most) < 0) all["maxItems"] = n;
+    break;
+  }
+  all["prefixItems"] = std::move(first);
+}
+
+OrderedJson JsonGrammar::both(const OrderedJson& a, const OrderedJson& b, const std::string& at) const {
   for (const auto* s : {&a, &b})
     if (*s == OrderedJson(false)) throw NothingLeft(at + ": a schema that allows nothing");
   if (b == OrderedJson(true)) return a;
@@ -130,10 +161,8 @@ OrderedJson both(const OrderedJson& a, const OrderedJson& b, const std::string& 
     }
     OrderedJson& old = out[key];
     if (old == v || is_annotation(key)) continue;
-    if (key == "properties") {
-      if (!old.is_object() || !v.is_object()) fail_input("{}/properties: an object is wanted", at);
-      old = common_members(a, b, at);
-    } else if (key == "required") {
+    if (key == "properties") continue;  // below
+    if (key == "required") {
       if (!old.is_array() || !v.is_array()) fail_input("{}/required: a list of names is wanted", at);
       for (const auto& name : v) old.push_back(name);
     } else if (key == "type") {
@@ -177,6 +206,11 @@ OrderedJson both(const OrderedJson& a, const OrderedJson& b, const std::string& 
       fail_input("{}: two different values of \"{}\"", at, key);
     }
   }
+  const bool in_a = a.contains("properties"), in_b = b.contains("properties");
+  if ((in_a && (in_b || b.contains("additionalProperties"))) || (in_b && a.contains("additionalProperties")))
+    out["properties"] = common_members(a, b, at);
+  hold_others(out, a, b, at);
+  hold_others(out, b, a, at);
   return out;
 }
 

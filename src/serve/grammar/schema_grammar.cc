@@ -264,13 +264,16 @@ JsonGrammar::Rule JsonGrammar::value(const OrderedJson& s, const std::string& at
   for (const char* key : {"anyOf", "oneOf"})
     if (s.contains(key)) {
       if (!s[key].is_array() || s[key].empty()) fail_input("{}/{}: a list of schemas is wanted", at, key);
-      const OrderedJson rest = without(s, {key}, at);
+      const bool one_alone = key == std::string_view("oneOf");
+      OrderedJson rest = without(s, {key}, at);
+      if (one_alone && lists_values(rest)) rest = of_one(std::move(rest), s[key], at);
       const bool beside = demands(rest);
       return some(
           s[key].size(),
           [&](size_t i) {
             const std::string there = at + "/" + key + "/" + std::to_string(i);
-            const OrderedJson one = key == std::string_view("oneOf") ? of_one(s[key], i, at) : s[key][i];
+            const bool lists = one_alone && lists_values(resolved(s[key][i]));
+            const OrderedJson one = lists ? of_one(copied(resolved(s[key][i]), at), s[key], at) : s[key][i];
             if (!beside) return value(one, there, depth + 1);
             return merged(copied(both(rest, flat(copied(one, there), there), there), there), there, depth);
           },
@@ -302,22 +305,18 @@ JsonGrammar::Rule JsonGrammar::dependent(const OrderedJson& s, const std::string
   return some(2, [&](size_t i) { return merged(copied(both(rest, i == 0 ? absent : there, at), at), at, depth); }, at);
 }
 
-// Branch i of oneOf; of its listed values those that no other branch allows.
-OrderedJson JsonGrammar::of_one(const OrderedJson& branches, size_t i, const std::string& at) {
-  OrderedJson one = copied(resolved(branches[i]), at);
-  if (!one.is_object() || !(one.contains("const") || (one.contains("enum") && one["enum"].is_array())))
-    return branches[i];
+// A schema that lists values, in oneOf or beside it: those that exactly one branch allows.
+OrderedJson JsonGrammar::of_one(OrderedJson s, const OrderedJson& branches, const std::string& at) {
   OrderedJson left = OrderedJson::array();
   Lookup seen;
-  for (const auto& v : one.contains("const") ? OrderedJson::array({one["const"]}) : one["enum"]) {
-    bool alone = true;
-    for (size_t k = 0; k < branches.size(); ++k) alone = alone && (k == i || !allows(branches[k], v, at, 0, seen));
-    if (alone) left.push_back(v);
-  }
-  if (left.empty()) throw NothingLeft(at + "/oneOf: every value of a branch is one of another branch too");
-  one.erase("const");
-  one["enum"] = std::move(left);
-  return one;
+  for (const auto& v : s.contains("const") ? OrderedJson::array({s["const"]}) : s["enum"])
+    if (allows(s, v, at, 0, seen) &&
+        std::count_if(branches.begin(), branches.end(), [&](const auto& b) { return allows(b, v, at, 0, seen); }) == 1)
+      left.push_back(v);
+  if (left.empty()) throw NothingLeft(at + "/oneOf: no listed value is one of one branch alone");
+  s.erase("const");
+  s["enum"] = std::move(left);
+  return s;
 }
 
 // Those values of enum and const that everything beside them allows.

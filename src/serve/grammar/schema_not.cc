@@ -15,10 +15,6 @@ constexpr int kMaxNested = 32;
 constexpr int64_t kMostCount = int64_t{1} << 31;
 constexpr const char* kTypes[] = {"object", "array", "string", "number", "boolean", "null"};
 
-bool lists_values(const OrderedJson& s) {
-  return s.is_object() && (s.contains("const") || (s.contains("enum") && s["enum"].is_array()));
-}
-
 OrderedJson other_types(const OrderedJson& type, const std::string& at) {
   const OrderedJson given = type.is_array() ? type : OrderedJson::array({type});
   for (const auto& name : given)

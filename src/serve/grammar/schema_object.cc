@@ -146,9 +146,7 @@ JsonGrammar::Rule JsonGrammar::object(const OrderedJson& given, const std::strin
       const auto name = r.get<std::string>();
       // Demanded without being declared: what additional members are.
       if (!required.insert(name).second || declared_there.find(name)) continue;
-      bool any = false;
-      if (s.contains("patternProperties") && s["patternProperties"].is_object())
-        for (const auto& [regex, v] : s["patternProperties"].items()) any = any || matches(regex, OrderedJson(name));
+      const bool any = named_by_pattern(s, name);
       list.emplace_back(name, &schemas.emplace_back(declared(s, name, any ? OrderedJson(true) : undeclared, at)));
     }
   }
