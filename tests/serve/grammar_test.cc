@@ -347,6 +347,10 @@ TEST(JsonGrammar, WhatAPartDoesNotDeclareIsAdditionalToIt) {
       R"({"type":"object","allOf":[{"patternProperties":{"^x$":{"type":["integer","string"]}},"additionalProperties":false},{"additionalProperties":{"type":"string"}}]})";
   yes(patterns, {"{}", R"({"x":"1"})"});
   no(patterns, {R"({"x":1})", R"({"y":"1"})"});
+  const std::string declared =
+      R"({"type":"object","allOf":[{"properties":{"ab":{"type":["integer","string"]},"c":true},"required":["ab"],"additionalProperties":false},{"patternProperties":{"^a":{"type":"string"}}}]})";
+  yes(declared, {R"({"ab":"x"})"});
+  no(declared, {R"({"ab":1})", R"({"ab":"x","ax":"y"})"});
   const std::string places =
       R"({"type":"array","allOf":[{"prefixItems":[{"enum":[1,2]},{"enum":[2,3]}]},{"items":{"enum":[2,4]}}]})";
   yes(places, {"[2,2]", "[2,2,4]"});

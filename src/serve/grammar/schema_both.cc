@@ -129,9 +129,18 @@ bool is_list_of_values(const OrderedJson& s) {
 void JsonGrammar::hold_others(OrderedJson& all, const OrderedJson& one, const OrderedJson& other,
                               const std::string& at) const {
   if (one.contains("patternProperties") && one["patternProperties"].is_object() &&
-      !other.contains("patternProperties") && other.contains("additionalProperties"))
-    for (auto& p : all["patternProperties"])
-      p = both_or_none(p, other["additionalProperties"], at + "/patternProperties");
+      !other.contains("patternProperties") && other.contains("additionalProperties")) {
+    const std::string there = at + "/patternProperties";
+    if (other["additionalProperties"] == OrderedJson(false)) {  // they hold for declared members alone
+      if (all.contains("properties"))
+        for (auto& [name, p] : all["properties"].get_ref<OrderedJson::object_t&>())
+          for (const auto& [regex, of_pattern] : one["patternProperties"].items())
+            if (matches(regex, OrderedJson(name))) p = both_or_none(p, of_pattern, there);
+      all.erase("patternProperties");
+    } else {
+      for (auto& p : all["patternProperties"]) p = both_or_none(p, other["additionalProperties"], there);
+    }
+  }
   if (!one.contains("prefixItems") || !one["prefixItems"].is_array() || other.contains("prefixItems") ||
       !other.contains("items") || other["items"].is_array())
     return;

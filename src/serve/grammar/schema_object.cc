@@ -79,7 +79,6 @@ std::vector<std::pair<JsonGrammar::Rule, JsonGrammar::Rule>> JsonGrammar::others
     const auto& p = s["patternProperties"];
     if (!p.is_object()) fail_input("{}/patternProperties: an object is wanted", at);
     const std::string there = at + "/patternProperties";
-    if (p.size() > kMaxPatterns) fail_input("{}: more than {} patterns", there, kMaxPatterns);
     std::vector<Rule> named;
     for (const auto& [regex, v] : p.items()) named.push_back(string(OrderedJson{{"pattern", regex}}, there));
     size_t i = 0;
@@ -129,6 +128,9 @@ JsonGrammar::Rule JsonGrammar::object(const OrderedJson& given, const std::strin
   const OrderedJson none = OrderedJson::object();
   const OrderedJson& properties = s.contains("properties") ? s["properties"] : none;
   if (!properties.is_object()) fail_input("{}/properties: an object is wanted", at);
+  // Before any is held against the names of members.
+  if (s.contains("patternProperties") && s["patternProperties"].size() > kMaxPatterns)
+    fail_input("{}/patternProperties: more than {} patterns", at, kMaxPatterns);
   const int64_t least = count_of(s, "minProperties", 0, kMaxMembers, at),
                 most = count_of(s, "maxProperties", -1, kMaxMembers, at);
   in_order(least, most, "minProperties", "maxProperties", at);
