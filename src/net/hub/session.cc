@@ -75,13 +75,13 @@ void HubSession::refuse(const HttpResponse& r, const std::string& what) const {
 void HubSession::wait(double seconds) const { sleep(seconds * settings_.retry_base_seconds * 2); }
 
 void HubSession::wait_as_asked(const HttpResponse& r, double seconds, const std::string& what) const {
-  int asked = 0;
+  int64_t asked = 0;
   if (const std::string* after = r.header("Retry-After"))
     std::from_chars(after->data(), after->data() + after->size(), asked);
   if (asked > kMostSeconds)
     fail_input("{}: {} answers {}{}; it asks to be left alone for {} s: the same command goes on then", what, base_,
                r.status, words(r), asked);
-  asked > 0 ? sleep(asked) : wait(seconds);
+  asked > 0 ? sleep(static_cast<double>(asked)) : wait(seconds);
 }
 
 void HubSession::sleep(double seconds) const {
