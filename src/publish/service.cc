@@ -30,6 +30,13 @@ std::string service_url(const std::string& given, const std::string& key, const 
   return url;
 }
 
+std::string without_secrets(const std::vector<std::string>& secrets, std::string text) {
+  for (const std::string& secret : secrets)
+    if (secret.size() >= 4)
+      for (size_t at = 0; (at = text.find(secret, at)) != text.npos; at += 3) text.replace(at, secret.size(), "***");
+  return text;
+}
+
 net::HttpResponse Service::send(net::HttpRequest r) {
   r.leave_origin = false;
   r.max_bytes = std::min(r.max_bytes, kMaxAnswer);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/json.h"
 #include "net/http.h"
@@ -13,6 +14,9 @@ namespace mxt::publish {
 // repeated.
 std::string service_url(const std::string& given, const std::string& key, const std::string& override = "",
                         const std::string& variable = "");
+
+// What a service says, with each of these secrets blotted out: it may say back what it was told.
+std::string without_secrets(const std::vector<std::string>& secrets, std::string text);
 
 // Its answers are hostile: small, within a time, and never from another host.
 class Service {

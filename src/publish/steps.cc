@@ -8,6 +8,7 @@
 #include "base/host.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "publish/service.h"
 
 namespace mxt::publish {
 namespace {
@@ -56,13 +57,6 @@ std::vector<std::unique_ptr<Step>> chosen_steps(const Run& run, const Surroundin
   if (!only.empty())
     std::erase_if(steps, [&](const auto& s) { return std::find(only.begin(), only.end(), s->name()) == only.end(); });
   return steps;
-}
-
-std::string without(const std::vector<std::string>& secrets, std::string text) {
-  for (const std::string& secret : secrets)
-    if (secret.size() >= 4)
-      for (size_t at = 0; (at = text.find(secret, at)) != text.npos; at += 3) text.replace(at, secret.size(), "***");
-  return text;
 }
 
 }  // namespace
@@ -148,7 +142,7 @@ std::vector<StepOutcome> publish(const Run& run, const Surroundings& given, cons
       file.write();
       add({s->name(), s->target(), StepOutcome::State::kDone, result});
     } catch (const Error& e) {
-      const std::string what = without(secrets, e.what());
+      const std::string what = without_secrets(secrets, e.what());
       file.entry(*s)["error"] = replace_invalid_utf8(what);
       file.write();
       throw Error(e.code(), fmt::format("{}: {}", s->name(), what));

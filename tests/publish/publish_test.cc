@@ -261,6 +261,21 @@ TEST(Lighthouse, MayCutByEitherProfileAndNeverSeesItsKeyInTheState) {
   EXPECT_EQ(Json::parse(state)["steps"]["lighthouse"]["result"]["profile"], "unixfs-v1-2025");
 }
 
+TEST(HubStep, AHubThatSaysTheTokenBackPutsItIntoNoLog) {
+  net::FakeUploadHub hub;
+  hub.refuse = [](const net::ServerRequest& r) { return r.target == "/api/validate-yaml" ? 200 : 0; };
+  hub.refuse_body = R"({"errors":[],"warnings":[{"message":"you are secret"}]})";
+  const FinishedRun f("publish: {hf: {repo: org/model}}\n");
+  Surroundings s = surroundings();
+  s.hub.endpoint = hub.url();
+  s.hub.token = "secret";
+  testing::internal::CaptureStderr();
+  publish(open_run(f.path()), s, {}, false);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("the model card: you are ***"), std::string::npos) << said;
+  EXPECT_EQ(said.find("secret"), std::string::npos) << said;
+}
+
 TEST(HubStep, APublishedCopyVerifiesByItself) {
   net::FakeUploadHub hub;
   const FinishedRun f("publish: {hf: {repo: org/model, private: true}}\n");

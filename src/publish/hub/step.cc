@@ -64,7 +64,7 @@ class HubStep : public Step {
     check(c);
     try {
       for (const std::string& w : net::validate_card(c.around.hub, card().text, net::RepoType::kModel))
-        log::warn("hf: the model card: {}", w);
+        log::warn("hf: the model card: {}", without_secrets({c.around.hub.token}, w));
       net::UploadSettings u;
       u.is_private = settings_.is_private;
       u.summary = "mindxtrain: " + run_.recipe.meta.run_name;
