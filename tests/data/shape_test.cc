@@ -657,6 +657,18 @@ TEST(Shape, WhatARowHasBesideTheFirstIsSaid) {
             "the column \"x\", which the first row has not, is not used|");
 }
 
+TEST(Shape, ARoleThatNoTemplateIsKnownToReadIsSaid) {
+  const auto said = [](const std::string& role) {
+    return notes(read(row(R"({"messages":[{"role":")" + role +
+                          R"(","content":"q"},{"role":"user","content":"q"},{"role":"assistant","content":"a"}]})")));
+  };
+  for (const char* usual : {"system", "developer", "user", "ipython"}) EXPECT_EQ(said(usual), "") << usual;
+  for (const std::string other : {"usr", "critic", "assistent"})
+    EXPECT_EQ(said(other), "messages[0]: the role \"" + other +
+                               "\" is none of system, developer, user, assistant and tool: it means what the chat "
+                               "template makes of it|");
+}
+
 TEST(Shape, MembersOfPartsThatAreNotUsedAreSaid) {
   const auto said = [](const std::string& part) {
     return notes(read(row(R"({"messages":[{"role":"user","content":[{"type":"text","text":"q")" + part +

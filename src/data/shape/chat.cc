@@ -49,6 +49,11 @@ constexpr std::array<std::array<std::string_view, 2>, 22> kSpeakers = {
      {"tool_response", "tool"}, {"tool_result", "tool"},    {"function_call", "call"},
      {"tool_call", "call"}}};
 
+bool is_usual_role(std::string_view role) {
+  return role == "ipython" ||  // Llama's results
+         std::any_of(kSpeakers.begin(), kSpeakers.end(), [&](const auto& s) { return s[0] == role; });
+}
+
 OrderedJson written_call(OrderedJson calls, const std::string& at) {
   if (calls.is_string()) calls = parse_ordered_json(calls.get<std::string>(), at + ": a call");
   if (calls.is_object()) calls = OrderedJson::array({std::move(calls)});
@@ -207,6 +212,11 @@ OrderedJson whole_messages(OrderedJson messages, const std::string& where, std::
   for (const auto& [name, i] : tokenizer::unused_part_members(messages))
     e.notes.push_back(
         {"part " + name, fmt::format("\"{}\" of a part of {}[{}]'s content is not used", name, column, i)});
+  for (size_t i = 0; i < messages.size(); ++i)
+    if (const std::string role = messages[i]["role"]; !is_usual_role(role))
+      e.notes.push_back({"role " + role, fmt::format("{}[{}]: the role \"{}\" is none of system, developer, user, "
+                                                     "assistant and tool: it means what the chat template makes of it",
+                                                     column, i, role)});
   return tokenizer::normalize_messages(std::move(messages), fmt::format("{}: {}", where, column));
 }
 
