@@ -69,7 +69,11 @@ class Texts {
         if ((*record_.header)[i] == o_.column) return record_.cells[i];
     } else {
       const Json row = parse_json(record_.text, record_.where());
-      if (row.is_object() && row.contains(o_.column) && row[o_.column].is_string()) return row[o_.column];
+      if (row.is_object() && row.contains(o_.column)) {
+        if (row[o_.column].is_string()) return row[o_.column];
+        fail_input("{}: \"{}\" is no text but {}: leave the row out, or name another column with --column",
+                   record_.where(), o_.column, row[o_.column].is_null() ? "null" : row[o_.column].type_name());
+      }
     }
     fail_input("{}: the row has no text \"{}\": name its column with --column", record_.where(), o_.column);
   }

@@ -33,6 +33,10 @@ TEST(TokenizerTrain, LearnsFromTextsAndRows) {
   r = cli::run(verb + "--column body --input " + (f / "b.jsonl") + " --out " + (f / "c"));
   EXPECT_EQ(r.code, 1);
   EXPECT_NE(r.out.find("b.jsonl:1: the row has no text \"body\""), std::string::npos) << r.out;
+  write_file_atomic(f / "null.jsonl", "{\"text\":\"a\"}\n{\"text\":null}\n");
+  r = cli::run(verb + "--input " + (f / "null.jsonl") + " --out " + (f / "c"));
+  EXPECT_EQ(r.code, 1);
+  EXPECT_NE(r.out.find("null.jsonl:2: \"text\" is no text but null: leave the row out"), std::string::npos) << r.out;
   write_file_atomic(f / "empty.txt", "");
   EXPECT_EQ(cli::run(verb + "--input " + (f / "empty.txt") + " --out " + (f / "c")).code, 1);
   // A vocabulary that the texts cannot fill.

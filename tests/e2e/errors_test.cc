@@ -308,6 +308,8 @@ TEST(Errors, WhatIsNoModelIsToldWhatItIs) {
   };
   expect_error(score(model + "/adapter"), 1, {"is an adapter", "base"});
   expect_error(score(model + "/model.safetensors"), 1, {"its folder", model + "\n"});
+  expect_error(score("https://hub.test/org/name-1"), 1, {"is an address, and a model is named by its id: org/name-1"});
+  expect_error(score("https://hub.test/org"), 1, {"is named by its id: ORGANISATION/NAME"});
   make_folders(f / "outer");
   fs::copy(model, f / "outer/inner", fs::copy_options::recursive);
   expect_error(score(f / "outer"), 1, {"no config.json", "outer/inner is one"});
