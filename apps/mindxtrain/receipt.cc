@@ -142,7 +142,7 @@ void add_receipt(CLI::App& app) {
                    folder, provenance::kPublishedFolder);
     }
     if (!o->prove.empty() || !o->proof.empty()) return run_proof(*o);
-    provenance::VerifyOptions v{.of_a_run = true};
+    provenance::VerifyOptions v{.of_a_run = true, .stop = &g_stop};
     config::Recipe recipe;
     if (!o->config.empty()) {
       // One without a hardware section is of the machine that the run was on.

@@ -34,8 +34,12 @@ uint64_t bytes_at(const Json& j) {
 
 class Verifier {
  public:
-  Verifier(std::string folder, const Json& manifest, bool published, VerifyReport& report)
-      : folder_(std::move(folder)), manifest_(manifest), published_(published), report_(report) {}
+  Verifier(std::string folder, const Json& manifest, const VerifyOptions& options, VerifyReport& report)
+      : folder_(std::move(folder)),
+        manifest_(manifest),
+        published_(options.published),
+        stop_(options.stop),
+        report_(report) {}
 
   void check_subjects() {
     const auto at = "/predicate/subjects"_json_pointer;
@@ -221,6 +225,7 @@ class Verifier {
     const auto other_size = [&](uint64_t bytes) {
       return fmt::format("was changed: it has {} bytes, the manifest says {}", bytes, want.bytes);
     };
+    check_stop(stop_);
     // What has another size need not be read, however long it is.
     if (const uint64_t bytes = fs::file_size(full, ec); !ec && bytes != want.bytes) return other_size(bytes);
     try {
@@ -285,6 +290,7 @@ class Verifier {
   fs::path folder_;
   const Json& manifest_;
   bool published_;
+  StopFlag stop_;
   VerifyReport& report_;
 };
 
@@ -427,7 +433,7 @@ VerifyReport verify_text(std::string_view text, const std::string& manifest_path
   report.findings = check_integrity(manifest);
   if (!folder.empty()) {
     const std::string records = options.published ? folder + "/" + kPublishedFolder : folder;
-    Verifier verifier(folder, manifest, options.published, report);
+    Verifier verifier(folder, manifest, options, report);
     verifier.check_subjects();
     if (report.ok()) verifier.check_copy();
     if (options.of_a_run && report.ok()) verifier.check_agreement();

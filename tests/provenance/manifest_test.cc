@@ -138,6 +138,18 @@ TEST(Tamper, MissingExtraAndShortenedFilesAreNamed) {
                      "eval/results.json is missing (subject eval)"}));
 }
 
+TEST(Tamper, VerifyingEndsBetweenFilesWhereItIsStopped) {
+  const RunFolder run;
+  run.write();
+  const std::atomic<bool> stop{true};
+  try {
+    verify(run.manifest(), {.stop = &stop});
+    FAIL() << "read to its end";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::kInterrupted);
+  }
+}
+
 TEST(Tamper, AFileOfAnotherSizeIsNotRead) {
   const RunFolder run;
   run.write();
