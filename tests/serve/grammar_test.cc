@@ -325,6 +325,17 @@ TEST(JsonGrammar, MembersThatDependOnOthersAndOnTheirNames) {
       {R"({"a": null})"});
 }
 
+TEST(JsonGrammar, ContainsHoldsForListedValues) {
+  const auto listed = [](const std::string& of_a) {
+    return R"({"enum":[{"a":[1]},{"a":[2,2]},{"a":[2,1]}],"properties":{"a":{)" + of_a + "}}}";
+  };
+  const std::string one = R"({"a":[1]})", twice = R"({"a":[2,2]})", both = R"({"a":[2,1]})";
+  yes(listed(R"("contains":{"const":2})"), {twice, both});
+  no(listed(R"("contains":{"const":2})"), {one});
+  yes(listed(R"("contains":{"const":2},"minContains":0,"maxContains":1)"), {one, both});
+  no(listed(R"("contains":{"const":2},"minContains":0,"maxContains":1)"), {twice});
+}
+
 TEST(JsonGrammar, WhatAPartDoesNotDeclareIsAdditionalToIt) {
   // jsonschema's verdicts, all of them.
   const std::string closed =

@@ -119,6 +119,11 @@ bool JsonGrammar::allows(const OrderedJson& s, const OrderedJson& v, const std::
   if (v.is_array()) {
     if (!in_count(s, "minItems", "maxItems", v.size())) return false;
     if (s.contains("uniqueItems") && s["uniqueItems"] == OrderedJson(true) && !all_different(v)) return false;
+    if (s.contains("contains")) {
+      const auto hits = static_cast<size_t>(
+          std::count_if(v.begin(), v.end(), [&](const OrderedJson& e) { return inner(s["contains"], e); }));
+      if ((hits == 0 && !s.contains("minContains")) || !in_count(s, "minContains", "maxContains", hits)) return false;
+    }
     const auto* old = list("items");  // what prefixItems was called before 2020
     const auto* first = old ? old : list("prefixItems");
     const char* further = old ? "additionalItems" : s.contains("items") ? "items" : "unevaluatedItems";
