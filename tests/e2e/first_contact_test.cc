@@ -60,7 +60,9 @@ TEST(FirstContact, EveryVerbsHelpHasItsExitCodesAndFiles) {
       EXPECT_TRUE(says(h, part)) << verb << ": " << part << "\n" << h.out;
     EXPECT_TRUE(!says(h, "--threads") || says(h, "OMP_NUM_THREADS")) << verb << "\n" << h.out;
     EXPECT_TRUE(verb == "help" || says(h, ("example: mindxtrain " + verb).c_str())) << h.out;  // its own
-    if (verb != "help") EXPECT_EQ(run(verb + " --help").out, h.out);
+    if (verb != "help") {
+      EXPECT_EQ(run(verb + " --help").out, h.out);
+    }
   }
 }
 
