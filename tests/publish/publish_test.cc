@@ -113,6 +113,11 @@ TEST(Card, SaysWhatTheManifestSays) {
        {"25.0 % | 75.0 %", "A test: nothing \\*more\\*", "3 documents, 40 tokens, 12 of them", "mindxtrain receipt ."})
     EXPECT_NE(card.find(part), std::string::npos) << part << "\n" << card;
   EXPECT_EQ(card, model_card(open_run(f.path()))) << "the same run gives the same card";
+  EXPECT_NE(card.find("A LoRA adapter of "), std::string::npos) << card;
+  auto anew = open_run(f.path());
+  anew.recipe.train.method.lora.reset();
+  anew.recipe.model.init = config::Init::kRandom;
+  EXPECT_NE(model_card(anew).find("A model trained from random weights, made"), std::string::npos) << model_card(anew);
   auto lines = open_run(f.path());
   lines.recipe.meta.description = "First line.\nSecond *line*.\n";
   EXPECT_NE(model_card(lines).find("\nFirst line.\nSecond \\*line\\*.\n"), std::string::npos) << model_card(lines);

@@ -139,8 +139,13 @@ std::string model_card(const Run& run) {
   out += fmt::format("# {}\n\n", plain(run.recipe.meta.run_name));
   for (const std::string_view line : split(run.recipe.meta.description, '\n')) out += plain(trim(line)) + "\n";
   if (!run.recipe.meta.description.empty()) out += "\n";
-  out += fmt::format("{} of {}, made by mindxtrain. Everything below is out of the run's manifest.\n",
-                     run.recipe.train.method.lora ? "A LoRA adapter" : "A fine-tuned copy", base_line(run));
+  const bool adapter = run.recipe.train.method.lora.has_value();
+  const bool anew = !adapter && run.recipe.model.init == config::Init::kRandom;
+  out += fmt::format("{} {}, made by mindxtrain. Everything below is out of the run's manifest.\n",
+                     adapter ? "A LoRA adapter of"
+                     : anew  ? "A model trained from"
+                             : "A fine-tuned copy of",
+                     base_line(run));
   add_use(out, run);
   add_data(out, run);
   add_method(out, run);
