@@ -226,8 +226,6 @@ std::string resolve_model(const std::string& name, const std::optional<std::stri
   if (const std::string quickstart = quickstart_weights(name, fetch); !quickstart.empty()) return quickstart;
   if (const config::KnownModel* known = config::model_of_name(name))
     return resolve_model(known->id, revision || known->revision.empty() ? revision : known->revision, fetch, parts);
-  const bool a_path =
-      name.starts_with(".") || name.starts_with("/") || name.ends_with(".gguf") || !net::is_repo_id(name);
   // Of a model's page, as a browser shows it.
   if (const size_t scheme = name.find("://"); scheme != std::string::npos) {
     const std::vector<std::string_view> path = split(std::string_view(name).substr(scheme + 3), '/');
@@ -235,6 +233,8 @@ std::string resolve_model(const std::string& name, const std::optional<std::stri
     fail_input("{}: is an address, and a model is named by its id{}", printable(name),
                net::is_repo_id(id) ? ": " + id : ": ORGANISATION/NAME");
   }
+  const bool a_path =
+      name.starts_with(".") || name.starts_with("/") || name.ends_with(".gguf") || !net::is_repo_id(name);
   if (a_path)
     fail_missing("{}: no such model folder or file (`mindxtrain models` lists names that are fetched from the Hub)",
                  name);
