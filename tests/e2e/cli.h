@@ -19,6 +19,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/philox.h"
+#include "binary.h"
 #include "folders.h"
 
 namespace mxt::cli {
@@ -32,7 +33,7 @@ struct Result {
 };
 
 inline Result run(const std::string& arguments, const std::string& environment = "") {
-  const std::string command = environment + " '" MXT_BINARY "' " + arguments + " 2>&1";
+  const std::string command = environment + " '" + kBinary + "' " + arguments + " 2>&1";
   FILE* p = popen(command.c_str(), "r");
   Result r{-1, {}};
   char buf[4096];
@@ -44,7 +45,7 @@ inline Result run(const std::string& arguments, const std::string& environment =
 
 // The binary on its way, to be disturbed; its output goes nowhere.
 inline pid_t start(std::vector<std::string> arguments, const std::string& home = "") {
-  arguments.insert(arguments.begin(), MXT_BINARY);
+  arguments.insert(arguments.begin(), kBinary);
   std::vector<char*> argv;
   for (auto& a : arguments) argv.push_back(a.data());
   argv.push_back(nullptr);
@@ -52,7 +53,7 @@ inline pid_t start(std::vector<std::string> arguments, const std::string& home =
   if (child < 0) std::abort();  // a signal to -1 would go to everybody
   if (child > 0) return child;
   if (!home.empty()) setenv("MINDXTRAIN_HOME", home.c_str(), 1);
-  if (freopen("/dev/null", "w", stderr) && freopen("/dev/null", "w", stdout)) execv(MXT_BINARY, argv.data());
+  if (freopen("/dev/null", "w", stderr) && freopen("/dev/null", "w", stdout)) execv(kBinary, argv.data());
   _exit(9);
 }
 

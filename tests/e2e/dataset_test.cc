@@ -112,7 +112,7 @@ TEST(DatasetPrep, ArrayTasksAndRanksMakeTheSingleRunsFolder) {
   }
 
   // At the same time.
-  const std::string job = std::string("'") + MXT_BINARY + "' " + prep + (f / "together") + " --job ";
+  const std::string job = std::string("'") + kBinary + "' " + prep + (f / "together") + " --job ";
   ASSERT_EQ(std::system(("(" + job + "1/3 & " + job + "2/3 & " + job + "3/3 & wait) >/dev/null 2>&1").c_str()), 0);
   ASSERT_EQ(cli::run("dataset merge " + (f / "r.yaml") + " --out " + (f / "together")).code, 0);
   EXPECT_EQ(all_of(f / "together"), want);

@@ -133,7 +133,7 @@ TEST(Trackers, ShowTheCurvesThatTensorBoardHas) {
                     recipe({.extra = "  report_to: [tensorboard, wandb, trackio, mlflow]\n", .steps = 6}));
   const std::string answer = f / "answer.txt";
   const int status = std::system(fmt::format("'{}' '{}/tests/track/readers.py' '{}' '{}' > '{}' 2>&1", python(),
-                                             kSourceDir, MXT_BINARY, f / "r.yaml", answer)
+                                             kSourceDir, kBinary, f / "r.yaml", answer)
                                      .c_str());
   const std::string said = read_file(answer);
   if (status != 0 && (said.find("absent: ") != std::string::npos || said.find("not found") != std::string::npos))

@@ -5,7 +5,7 @@
 namespace mxt {
 namespace {
 
-std::string folder() { return std::string(kSourceDir) + "/tests/golden/grpo"; }
+std::string grpo_folder() { return std::string(kSourceDir) + "/tests/golden/grpo"; }
 
 std::string recipe(const Json& c, const cli::Folder& f, const std::string& rows, const std::string& extra = "") {
   const Json& s = c["settings"];
@@ -25,14 +25,14 @@ std::string recipe(const Json& c, const cli::Folder& f, const std::string& rows,
   return trl::rollouts_recipe(model, rows, method, c["kind"] == "lora", extra);
 }
 
-Json expected() { return read_json_file(folder() + "/expected.json"); }
+Json expected() { return read_json_file(grpo_folder() + "/expected.json"); }
 
 class Grpo : public testing::TestWithParam<std::string> {};
 
 TEST_P(Grpo, EqualsTrl) {
   const Json c = expected()[GetParam()];
   cli::Folder f("grpo");
-  write_file_atomic(f / "r.yaml", recipe(c, f, folder() + "/" + c["rows"].get<std::string>()));
+  write_file_atomic(f / "r.yaml", recipe(c, f, grpo_folder() + "/" + c["rows"].get<std::string>()));
   const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
   ASSERT_EQ(r.code, 0) << r.out;
   trl::expect_steps(f / "out/metrics.jsonl", c["steps"], 0.1);
@@ -52,7 +52,7 @@ TEST(GrpoRuns, SharedPromptsGiveTheStepsOfSeparateOnes) {
     cli::Folder f("grpo_shared");
     std::vector<Json> steps[2];
     for (const bool shared : {false, true}) {
-      std::string text = recipe(c, f, folder() + "/" + c["rows"].get<std::string>());
+      std::string text = recipe(c, f, grpo_folder() + "/" + c["rows"].get<std::string>());
       const size_t at = text.find("num_generations: 3");
       ASSERT_NE(at, std::string::npos);
       text.insert(at, shared ? "share_prompts: true, " : "share_prompts: false, ");
@@ -79,7 +79,8 @@ TEST(GrpoRuns, SharedPromptsGiveTheStepsOfSeparateOnes) {
 
 TEST(GrpoRuns, ResumeAmidTheIterationsKeepsTheBytes) {
   cli::Folder f("grpo_resume");
-  write_file_atomic(f / "r.yaml", recipe(expected()["gspo_kl"], f, folder() + "/rollouts.jsonl", "  save_every: 4\n"));
+  write_file_atomic(f / "r.yaml",
+                    recipe(expected()["gspo_kl"], f, grpo_folder() + "/rollouts.jsonl", "  save_every: 4\n"));
   ASSERT_EQ(cli::run("train " + (f / "r.yaml") + " --threads 2 --out " + (f / "whole")).code, 0);
   ASSERT_EQ(cli::run("train " + (f / "r.yaml") + " --threads 1 --out " + (f / "other")).code, 0);
   const auto digest = [&](const char* out) {

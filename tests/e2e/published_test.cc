@@ -125,7 +125,7 @@ class Published : public testing::Test {
     registry_ = evm::text_of(chain_->deploy("registry"));
     make_folders(f_ / "home");
     make_folders(f_ / "bin");
-    fs::create_symlink(MXT_BINARY, f_ / "bin/mindxtrain");
+    fs::create_symlink(kBinary, f_ / "bin/mindxtrain");
   }
 
   // In a shell of its own, which knows of this machine nothing but what it is told.

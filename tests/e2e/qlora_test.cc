@@ -8,7 +8,7 @@
 namespace mxt {
 namespace {
 
-std::string golden(const std::string& name) { return std::string(kSourceDir) + "/tests/golden/qlora/" + name; }
+std::string qlora_golden(const std::string& name) { return std::string(kSourceDir) + "/tests/golden/qlora/" + name; }
 
 constexpr const char* kTargets = "[q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]";
 
@@ -44,7 +44,7 @@ TEST_P(QLora, TwelveStepsEqualPeftOverTheDequantisedBase) {
   write_file_atomic(f / "r.yaml", cli::recipe(tiny(GetParam(), "")));
   const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
   ASSERT_EQ(r.code, 0) << r.out;
-  expect_steps(f / "out/metrics.jsonl", read_json_file(golden("expected.json"))[GetParam()]["nf4_double"]);
+  expect_steps(f / "out/metrics.jsonl", read_json_file(qlora_golden("expected.json"))[GetParam()]["nf4_double"]);
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, QLora, testing::Values("llama_mqa", "qwen3_gqa"));
@@ -53,12 +53,12 @@ INSTANTIATE_TEST_SUITE_P(Golden, QLora, testing::Values("llama_mqa", "qwen3_gqa"
 TEST(QLoraFolder, OfTransformersIsTakenAsItIs) {
   cli::Folder f("qlora_folder");
   std::string text = cli::recipe(tiny("llama_mqa", ""));
-  replace(text, "name: \"" + cli::golden("llama_mqa") + "\"", "name: \"" + golden("folder") + "\"");
+  replace(text, "name: \"" + cli::golden("llama_mqa") + "\"", "name: \"" + qlora_golden("folder") + "\"");
   write_file_atomic(f / "r.yaml", text);
   const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
   ASSERT_EQ(r.code, 0) << r.out;
   // The mean of the scales is another by a bit (nested codes may then differ): the definition's tolerance.
-  expect_steps(f / "out/metrics.jsonl", read_json_file(golden("expected.json"))["folder"]);
+  expect_steps(f / "out/metrics.jsonl", read_json_file(qlora_golden("expected.json"))["folder"]);
   EXPECT_EQ(r.out.find("train.method"), std::string::npos) << r.out;
   // What a recipe says of codes has no effect on it, which is said.
   replace(text, "kind: qlora", "kind: qlora, quant_bits: 8");

@@ -297,7 +297,7 @@ TEST(Run, KeepsWhatIsFinished) {
   auto r = cli::run("run " + (f / "r.yaml") + " --out " + (f / "out"));
   ASSERT_EQ(r.code, 0) << r.out;
   // The last line can be typed where the program is not on the PATH.
-  EXPECT_NE(r.out.find("\n" MXT_BINARY " chat --model "), std::string::npos) << r.out;
+  EXPECT_NE(r.out.find(std::string("\n") + kBinary + " chat --model "), std::string::npos) << r.out;
   const std::string digest = checkpoint_digest(f / "out");
   r = cli::run("run " + (f / "r.yaml") + " --out " + (f / "out"));
   ASSERT_EQ(r.code, 0) << r.out;
@@ -458,7 +458,7 @@ TEST(Answers, ThatDoNotReachTheirFileAreNoSuccess) {
     const int status = std::system(command.c_str());
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   };
-  const std::string binary = std::string("'") + MXT_BINARY + "' ";
+  const std::string binary = std::string("'") + kBinary + "' ";
   EXPECT_EQ(code(binary + "schema > /dev/full 2> /dev/null"), 1);
   EXPECT_EQ(code(binary + "init --list > /dev/full 2> /dev/null"), 1);
   EXPECT_EQ(code(binary + "schema >&- 2> /dev/null"), 0);

@@ -28,7 +28,7 @@ TEST(Serve, EndsWithTheProgramThatStartedIt) {
       dup2(to_server[0], 0);
       close(to_server[0]), close(to_server[1]), close(said[0]), close(said[1]);
       if (!freopen((f / "log").c_str(), "w", stderr)) _exit(9);
-      execl(MXT_BINARY, MXT_BINARY, "serve", "--jobs", (f / "jobs").c_str(), "--port", std::to_string(port).c_str(),
+      execl(kBinary, kBinary, "serve", "--jobs", (f / "jobs").c_str(), "--port", std::to_string(port).c_str(),
             "--until-stdin-ends", nullptr);
       _exit(9);
     }

@@ -1,0 +1,5 @@
+#include "binary.h"
+
+namespace mxt {
+const char* const kBinary = MXT_BINARY;
+}  // namespace mxt
