@@ -1,17 +1,36 @@
-# room(NAME SOURCES a.cc … [USES room …] [PUBLIC lib …] [PRIVATE lib …])
+# together(TARGET N [ALONE a.cc …]): N sources in one compilation, but those.
+function(together target n)
+  cmake_parse_arguments(G "" "" "ALONE" ${ARGN})
+  if(MXT_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${n})
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # of a source that is included it believes that it is a header
+      set_target_properties(${target} PROPERTIES UNITY_BUILD_CODE_BEFORE_INCLUDE "#pragma GCC diagnostic ignored \"-Wsubobject-linkage\"")
+    endif()
+    if(G_ALONE)
+      set_source_files_properties(${G_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    endif()
+  endif()
+endfunction()
+
+# room(NAME SOURCES a.cc … [ALONE [a.cc …]] [USES room …] [PUBLIC lib …] [PRIVATE lib …])
 #
 # A room is a static library whose include folder holds its own headers only (a link to src/NAME under the build tree),
 # so a header of a room that is not named in USES cannot be found: an upward include does not compile. `base` is always
 # there. Headers are also compiled alone (target all_verify_interface_header_sets), so each is self-contained.
 #
+# Sources are compiled several at a time, since most of a compilation is spent on the same headers (cuts it to less than half): a name
+# in an anonymous namespace is one of its room. ALONE names the sources that are not, or all of a room's: files that follow one
+# pattern with the same names, and what Highway compiles once per instruction set.
+#
 # A narrowing that is not written down (static_cast) ends the build.
 function(room name)
-  cmake_parse_arguments(R "" "" "SOURCES;USES;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(R "" "" "SOURCES;ALONE;USES;PUBLIC;PRIVATE" ${ARGN})
   set(link_root ${CMAKE_BINARY_DIR}/rooms/${name})
   file(MAKE_DIRECTORY ${link_root})
   file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR} ${link_root}/${name} SYMBOLIC)
   add_library(mxt_${name} ${R_SOURCES})
   target_include_directories(mxt_${name} PUBLIC ${link_root})
+  together(mxt_${name} 8 ALONE ${R_ALONE})
   file(GLOB headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.h)
   set(linked "")
   foreach(h ${headers})
@@ -32,10 +51,11 @@ function(room name)
   target_link_libraries(mxt_${name} PUBLIC ${R_PUBLIC} PRIVATE ${R_PRIVATE})
 endfunction()
 
-# room_test(NAME SOURCES a_test.cc … USES room … [LABELS l …]): one GoogleTest binary per room, found by ctest.
+# room_test(NAME SOURCES a_test.cc … [ALONE …] USES room … [LABELS l …]): one GoogleTest binary per room, found by ctest.
 function(room_test name)
-  cmake_parse_arguments(T "" "TIMEOUT" "SOURCES;USES;LABELS;LIBS" ${ARGN})
+  cmake_parse_arguments(T "" "TIMEOUT" "SOURCES;ALONE;USES;LABELS;LIBS" ${ARGN})
   add_executable(${name} ${T_SOURCES})
+  together(${name} 6 ALONE ${T_ALONE})
   foreach(use ${T_USES})
     target_link_libraries(${name} PRIVATE mxt_${use})
   endforeach()

@@ -5,13 +5,13 @@
 namespace mxt::app {
 namespace {
 
-struct Options {
+struct AnchorOptions {
   PublishOptions publish;
   std::string rpc, registry;
   int64_t chain_id = 0, confirmations = 0;
 };
 
-void run(Options o) {
+void anchor(AnchorOptions o) {
   o.publish.only = {"anchor"};
   o.publish.adjust = [&o](config::Recipe& r) {
     if (!r.publish) r.publish.emplace();
@@ -35,7 +35,7 @@ void add_anchor(CLI::App& app) {
   auto* c = app.add_subcommand("anchor",
                                "write a finished run's digest and CID into mindxtrain_registry on an EVM chain; again: "
                                "sends nothing\nexample: mindxtrain anchor out/run1 --dry-run");
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<AnchorOptions>();
   c->add_option("run", o->publish.run, "the run's folder")->required();
   c->add_option("--rpc", o->rpc, "JSON-RPC address of a node (publish.evm.rpc_url)");
   c->add_option("--registry", o->registry, "address of mindxtrain_registry (publish.evm.registry)");
@@ -46,7 +46,7 @@ void add_anchor(CLI::App& app) {
   c->add_flag("--dry-run", o->publish.dry_run, "print the exact bytes; send nothing");
   c->add_option("--config", o->publish.config, "take the publish section of this recipe, not of the run's own");
   c->add_flag("--json", o->publish.json, "machine-readable answer");
-  c->callback([o] { run(*o); });
+  c->callback([o] { anchor(*o); });
 }
 
 }  // namespace mxt::app

@@ -21,7 +21,7 @@
 namespace mxt::app {
 namespace {
 
-struct Options {
+struct ChatOptions {
   std::string model, adapter, prompt, system, tools, tool_parser = "hermes", dtype, device = "cpu";
   int64_t max_tokens = 512, top_k = 0;
   double temperature = 0.7, top_p = 0.95;
@@ -107,7 +107,7 @@ class Printer {
 
 class Conversation {
  public:
-  Conversation(const Options& o, const std::string& path)
+  Conversation(const ChatOptions& o, const std::string& path)
       : o_(o),
         text_(load_text_side(path, o.adapter)),
         model_(path, o.adapter, compute_type(o.dtype, path, o.device), 4096, ops_on(o.device),
@@ -216,7 +216,7 @@ class Conversation {
     }
   }
 
-  const Options& o_;
+  const ChatOptions& o_;
   TokenizerBundle text_;
   infer::Model model_;
   infer::Engine engine_;
@@ -228,7 +228,7 @@ class Conversation {
 };
 
 template <typename Talk>
-void converse(Talk& talk, Options& o) {
+void converse(Talk& talk, ChatOptions& o) {
   talk.reset(o.system);
   if (!o.prompt.empty()) return talk.answer("user", o.prompt);
   for (std::string line; !g_stop.load();) {
@@ -260,7 +260,7 @@ void converse(Talk& talk, Options& o) {
   }
 }
 
-void converse_with_a_server(Options& o) {
+void converse_with_a_server(ChatOptions& o) {
   if (!o.images.empty()) fail_missing("--image with --url is not built in: run the model here");
   if (!o.adapter.empty() || !o.tools.empty())
     fail_input(
@@ -281,7 +281,7 @@ void add_chat(CLI::App& app) {
   auto* c = app.add_subcommand("chat",
                                "talk to a model in the terminal (/help lists its commands)\nexample: mindxtrain chat "
                                "--model DIR --adapter out/run1/checkpoint");
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ChatOptions>();
   // CLI11's ranges let "nan" through: no comparison holds for it.
   const CLI::Validator kNumber(
       [](std::string& s) {

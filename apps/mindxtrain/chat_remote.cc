@@ -14,10 +14,10 @@
 #include "base/log.h"
 #include "base/stop.h"
 #include "base/text.h"
+#include "exit.h"
 #include "model_files.h"
 #include "net/url.h"
 #include "publish.h"
-#include "verbs.h"
 
 namespace mxt::app {
 namespace {

@@ -13,13 +13,13 @@
 namespace mxt::app {
 namespace {
 
-struct Options {
+struct CidOptions {
   std::string path, profile{publish::kDefaultProfile}, car;
   bool json = false, hidden = false;
   int threads = 0;
 };
 
-void run(const Options& o) {
+void print_cid(const CidOptions& o) {
   const publish::UnixFsProfile& profile = publish::unixfs_profile(o.profile);
   const publish::TreeListing listing = publish::list_tree(o.path, o.hidden);
   std::optional<publish::CarWriter> car;
@@ -50,7 +50,7 @@ void add_cid(CLI::App& app) {
   auto* c = app.add_subcommand("cid",
                                "the IPFS content id of a file or folder, computed here\nexample: mindxtrain cid "
                                "out/run1/checkpoint --car checkpoint.car");
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<CidOptions>();
   c->add_option("path", o->path, "file or folder")->required();
   c->add_option("--profile", o->profile,
                 "how it is cut and encoded: kubo-v1 (what `ipfs add --cid-version=1` gives), unixfs-v1-2025, "
@@ -62,7 +62,7 @@ void add_cid(CLI::App& app) {
   c->add_option("--threads", o->threads, "threads (default: OMP_NUM_THREADS, else all cores)");
   c->callback([o] {
     set_threads(o->threads);
-    run(*o);
+    print_cid(*o);
   });
 }
 

@@ -25,12 +25,12 @@
 #include "version.h"
 
 namespace mxt::app {
+std::string answer_text(const OrderedJson& j) { return j.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }
+
 namespace {
 
 constexpr int64_t kPreviewRows = 64;
 constexpr size_t kMaxRecipe = config::kMaxRecipeBytes;
-
-std::string text_of(const OrderedJson& j) { return j.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }
 
 // The comment that a recipe begins with, whole (head() is its first line).
 std::string lead_of(std::string_view text) {
@@ -73,10 +73,10 @@ CoachDesk::~CoachDesk() {
 }
 
 std::string CoachDesk::about() {
-  return text_of({{"version", kVersion},
-                  {"jobs", jobs_ != nullptr},
-                  {"models", models_},
-                  {"folder", fs::current_path().string()}});
+  return answer_text({{"version", kVersion},
+                      {"jobs", jobs_ != nullptr},
+                      {"models", models_},
+                      {"folder", fs::current_path().string()}});
 }
 
 std::string CoachDesk::recipes() {
@@ -90,12 +90,12 @@ std::string CoachDesk::recipes() {
     }
     list.push_back(std::move(j));
   }
-  return text_of(list);
+  return answer_text(list);
 }
 
 std::string CoachDesk::recipe(const std::string& name) {
   const auto& b = config::builtin_recipe(name);
-  return text_of({{"name", b.name}, {"head", lead_of(b.text)}, {"text", b.text}});
+  return answer_text({{"name", b.name}, {"head", lead_of(b.text)}, {"text", b.text}});
 }
 
 std::string CoachDesk::schema() { return config::schema().dump(); }
@@ -116,7 +116,7 @@ std::string CoachDesk::check(const std::string& text) {
     if (semicolon != std::string::npos) i["what"] = what.substr(0, semicolon);
   }
   if (valid) j["outline"] = outline(r);
-  return text_of(j);
+  return answer_text(j);
 }
 
 config::Recipe CoachDesk::accepted(const std::string& text) const {
@@ -133,7 +133,7 @@ std::string CoachDesk::plan(const std::string& text, const std::string& device) 
   EstimateOptions o;
   o.device = device;
   o.fetch = Fetch::kNever;
-  return text_of(estimate(r, o));
+  return answer_text(estimate(r, o));
 }
 
 std::string CoachDesk::preflight(const std::string& text) {
@@ -144,7 +144,7 @@ std::string CoachDesk::preflight(const std::string& text) {
   };
   if (text.empty()) {
     j["findings"] = std::move(findings);
-    return text_of(j);
+    return answer_text(j);
   }
   const config::Recipe r = accepted(text);
   say("ok", "the recipe is valid");
@@ -199,7 +199,7 @@ std::string CoachDesk::preflight(const std::string& text) {
   for (const auto& l : config::off_stages(r)) say("note", l);
   for (const auto& l : config::hints(r)) say("note", l);
   j["findings"] = std::move(findings);
-  return text_of(j);
+  return answer_text(j);
 }
 
 namespace {
@@ -240,7 +240,7 @@ std::string CoachDesk::preview(const std::string& text, int64_t row) {
   data::prepare(r, *coder, folder, data_access(r, Fetch::kNever));
   OrderedJson j = row_answer(data::Dataset::open(folder), row, *coder);
   j["sample"] = true;
-  return text_of(j);
+  return answer_text(j);
 }
 
 std::string CoachDesk::run_row(const std::string& key, int64_t row) {
@@ -250,7 +250,7 @@ std::string CoachDesk::run_row(const std::string& key, int64_t row) {
     fail_input("random windows of one text have no rows; every token is trained on");
   const config::Recipe r = as_made(config::load_recipe(f.folder + "/recipe.yaml"), f.folder);
   std::lock_guard lock(heavy_);
-  return text_of(row_answer(data::Dataset::open(f.folder + "/dataset"), row, *coder_of(r, Fetch::kNever)));
+  return answer_text(row_answer(data::Dataset::open(f.folder + "/dataset"), row, *coder_of(r, Fetch::kNever)));
 }
 
 }  // namespace mxt::app

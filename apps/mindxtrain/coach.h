@@ -17,6 +17,9 @@
 
 namespace mxt::app {
 
+// As a request is answered: what is no UTF-8 is replaced.
+std::string answer_text(const OrderedJson& j);
+
 class CoachDesk final : public serve::Coach {
  public:
   // `jobs` may be null: then nothing can be launched. `models`: what this server's /v1 has.

@@ -23,8 +23,6 @@ namespace {
 
 constexpr size_t kLogBytes = 64 << 10, kMaxManifest = 4 << 20, kMaxName = 200, kMaxTags = 20;
 
-std::string text_of(const OrderedJson& j) { return j.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }
-
 std::string utc(int64_t t) {
   if (t == 0) return "";
   const std::time_t seconds = t;
@@ -36,7 +34,7 @@ std::string utc(int64_t t) {
 }
 
 // Steps that the run will have; 0 while that is not known.
-int64_t steps_of(const std::string& folder) {
+int64_t steps_told(const std::string& folder) {
   try {
     const config::Recipe r = config::load_recipe(folder + "/recipe.yaml");
     if (r.train.schedule.max_steps) return *r.train.schedule.max_steps;
@@ -145,14 +143,14 @@ OrderedJson CoachDesk::summary(const Found& f) const {
 std::string CoachDesk::runs() {
   OrderedJson list = OrderedJson::array();
   for (const auto& f : all()) list.push_back(summary(f));
-  return text_of(list);
+  return answer_text(list);
 }
 
 std::string CoachDesk::run(const std::string& key) {
   const Found f = find(key);
   OrderedJson j = summary(f);
   const bool own = f.has("recipe.yaml");
-  j["steps"] = own ? steps_of(f.folder) : 0;
+  j["steps"] = own ? steps_told(f.folder) : 0;
   j["rewarded"] = own && is_rewarded(f.folder);
   registry::Run at = f.run.value_or(registry::Run());
   at.folder = f.folder;
@@ -174,7 +172,7 @@ std::string CoachDesk::run(const std::string& key) {
     while (!log.empty() && log.back() == '\n') log.pop_back();
     j["message"] = log.substr(log.rfind('\n') + 1);
   }
-  return text_of(j);
+  return answer_text(j);
 }
 
 std::string CoachDesk::note_run(const std::string& key, const std::string& change) {
@@ -210,7 +208,7 @@ std::string CoachDesk::note_run(const std::string& key, const std::string& chang
     registry.set_note(f.run->id, f.note);
   else
     registry.set_waiting_note(f.folder, f.note);
-  return text_of(summary(f));
+  return answer_text(summary(f));
 }
 
 std::string CoachDesk::remove_run(const std::string& key) {
@@ -223,7 +221,7 @@ std::string CoachDesk::remove_run(const std::string& key) {
     registry.remove(*f.run);
   else
     registry.set_waiting_note(f.folder, {});
-  return text_of({{"removed", f.key}, {"folder", replace_invalid_utf8(f.folder)}});
+  return answer_text({{"removed", f.key}, {"folder", replace_invalid_utf8(f.folder)}});
 }
 
 std::string CoachDesk::run_plan(const std::string& key) {
@@ -235,12 +233,12 @@ std::string CoachDesk::run_plan(const std::string& key) {
 std::string CoachDesk::run_manifest(const std::string& key) {
   const Found f = find(key);
   if (!f.has("manifest.json")) fail_input("the run has no manifest yet");
-  return text_of({{"manifest", read_file(f.folder + "/manifest.json")}});
+  return answer_text({{"manifest", read_file(f.folder + "/manifest.json")}});
 }
 
 std::string CoachDesk::run_log(const std::string& key) {
   const Found f = find(key);
-  return text_of({{"text", f.job ? tail(fs::path(f.folder).parent_path().string() + "/log.txt") : ""}});
+  return answer_text({{"text", f.job ? tail(fs::path(f.folder).parent_path().string() + "/log.txt") : ""}});
 }
 
 std::string CoachDesk::compare(const std::string& a, const std::string& b) {
@@ -248,7 +246,7 @@ std::string CoachDesk::compare(const std::string& a, const std::string& b) {
   if (!x.run || !y.run) fail_input("a run that has not begun cannot be compared");
   OrderedJson j = compare_answer(*x.run, *y.run);
   j["runs"] = {summary(x), summary(y)};
-  return text_of(j);
+  return answer_text(j);
 }
 
 std::pair<std::vector<std::string>, bool> CoachDesk::events(const std::string& key, size_t line) {
@@ -304,7 +302,7 @@ std::string CoachDesk::verify(const std::string& text) {
         {{"field", "/predicate/subjects"}, {"what", std::string("is not of the shape of a manifest: ") + e.what()}});
     j["verified"] = j["whole"] = false;
   }
-  return text_of(j);
+  return answer_text(j);
 }
 
 std::string CoachDesk::start_trial(const std::string& key) {
@@ -317,7 +315,7 @@ std::string CoachDesk::start_trial(const std::string& key) {
   return trial();
 }
 
-std::string CoachDesk::trial() { return text_of(trial_.describe()); }
+std::string CoachDesk::trial() { return answer_text(trial_.describe()); }
 
 std::string CoachDesk::stop_trial() {
   trial_.stop();

@@ -19,7 +19,7 @@
 namespace mxt::app {
 namespace {
 
-struct Options {
+struct EvalOptions {
   HarnessRequest harness;
   std::string tasks, config, text, synth, dtype, baseline, core, chat_core, chat_tasks, bpb, part = "eval";
   std::optional<double> threshold_pct;
@@ -31,7 +31,7 @@ struct Options {
   bool json = false;
 };
 
-OrderedJson measure_bits(const Options& o, const TokenizerBundle& text) {
+OrderedJson measure_bits(const EvalOptions& o, const TokenizerBundle& text) {
   const HarnessRequest& h = o.harness;
   if (!text.tok) fail_input("{}: the model's folder has no tokenizer", h.model_name);
   const data::Dataset set = data::Dataset::open(o.bpb, o.part);
@@ -43,7 +43,7 @@ OrderedJson measure_bits(const Options& o, const TokenizerBundle& text) {
 
 // The small measures that need no task file: perplexity of a text, bits per byte of prepared rows, exact match on a
 // synth task's held-out rows, CORE over a bundle. Nothing where a signal ended it.
-std::optional<OrderedJson> measure_plain(const Options& o, const TokenizerBundle& text) {
+std::optional<OrderedJson> measure_plain(const EvalOptions& o, const TokenizerBundle& text) {
   const HarnessRequest& h = o.harness;
   OrderedJson out = OrderedJson::object();
   if (!o.bpb.empty()) out["bits_per_byte"] = measure_bits(o, text);
@@ -82,7 +82,7 @@ std::optional<OrderedJson> measure_plain(const Options& o, const TokenizerBundle
 }
 
 // What a recipe says, where the command line does not.
-void take_from_recipe(Options& o) {
+void take_from_recipe(EvalOptions& o) {
   const config::Recipe recipe = config::load_recipe(o.config);
   if (!recipe.eval) fail_input("{}: the recipe has no section eval", o.config);
   const config::Harness& h = recipe.eval->harness;
@@ -106,7 +106,7 @@ void take_from_recipe(Options& o) {
   if (o.harness.limit == 0) o.harness.limit = h.limit.value_or(0);  // of tasks' documents
 }
 
-void run(Options& o) {
+void evaluate_model(EvalOptions& o) {
   HarnessRequest& h = o.harness;
   if (!o.tasks.empty())
     for (const std::string_view name : split(o.tasks, ',')) {
@@ -168,7 +168,7 @@ void add_eval(CLI::App& app) {
       "eval",
       "scores on tasks in lm-evaluation-harness's format, with standard errors and a regression gate\n"
       "example: mindxtrain eval --model DIR --tasks gsm8k --data-dir data --limit 50 --out out/eval");
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<EvalOptions>();
   HarnessRequest& h = o->harness;
   c->add_option("--model", h.model_name, "folder, .gguf file or Hub id (or ID@REVISION)")->required();
   c->add_option("--adapter", h.adapter, "PEFT folder");
@@ -212,7 +212,7 @@ void add_eval(CLI::App& app) {
   c->add_option("--threads", o->threads, "threads");
   c->add_flag("--json", o->json, "results on stdout as JSON");
   c->add_option("--out", h.out, "folder for results, samples and finished requests")->required();
-  c->callback([o] { run(*o); });
+  c->callback([o] { evaluate_model(*o); });
 }
 
 }  // namespace mxt::app

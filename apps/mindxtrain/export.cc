@@ -16,11 +16,11 @@ namespace {
 
 std::string absolute(const std::string& path) { return fs::absolute(path).lexically_normal().string(); }
 
-struct Options {
+struct ExportOptions {
   std::string recipe, target, out, data;
 };
 
-void export_recipe(const Options& o) {
+void export_recipe(const ExportOptions& o) {
   const exporting::Target& target = exporting::target_of(o.target);
   const config::Recipe recipe = load_recipe(o.recipe);
   const std::string out = absolute(o.out);
@@ -59,7 +59,7 @@ void add_export(CLI::App& app) {
       "export",
       "a recipe as another trainer's settings, with its rows in the form that it reads; what differs there is listed\n"
       "example: mindxtrain export recipe.yaml --for trl --out out/trl");
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ExportOptions>();
   c->add_option("recipe", o->recipe, "recipe file")->required();
   c->add_option("--for", o->target, "axolotl, trl, unsloth, torchtune, primus or llama_factory")->required();
   c->add_option("--out", o->out, "folder")->required();

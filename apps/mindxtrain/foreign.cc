@@ -18,10 +18,10 @@
 #include "base/text.h"
 #include "base/threads.h"
 #include "config/model_table.h"
+#include "exit.h"
 #include "formats/weight_source.h"
 #include "model_files.h"
 #include "shipped.h"
-#include "verbs.h"
 
 extern char** environ;
 

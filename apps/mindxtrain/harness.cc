@@ -18,7 +18,7 @@
 #include "eval/gate.h"
 #include "eval/task/index.h"
 #include "eval/task/task.h"
-#include "verbs.h"
+#include "exit.h"
 #include "version.h"
 
 namespace mxt::app {

@@ -7,7 +7,7 @@
 namespace mxt::app {
 namespace {
 
-int number(const std::string& text, const std::string& name) {
+int number_at(const std::string& text, const std::string& name) {
   int n = 0;
   const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), n);
   if (ec != std::errc() || end != text.data() + text.size())
@@ -27,11 +27,12 @@ data::JobShare job_share(const std::string& text, const std::function<std::strin
   if (text != "auto") {
     const size_t slash = text.find('/');
     if (slash == std::string::npos) fail_input("--job is \"{}\": write K/N, as 3/16, or auto", text);
-    return checked({number(text.substr(0, slash), "--job"), number(text.substr(slash + 1), "--job")}, "--job " + text);
+    return checked({number_at(text.substr(0, slash), "--job"), number_at(text.substr(slash + 1), "--job")},
+                   "--job " + text);
   }
   const auto read = [&](const char* name, int otherwise) {
     const std::string v = variable(name);
-    return v.empty() ? otherwise : number(v, name);
+    return v.empty() ? otherwise : number_at(v, name);
   };
   if (!variable("SLURM_ARRAY_TASK_ID").empty()) {
     const int id = read("SLURM_ARRAY_TASK_ID", 0), first = read("SLURM_ARRAY_TASK_MIN", 0),

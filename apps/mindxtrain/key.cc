@@ -14,12 +14,12 @@
 namespace mxt::app {
 namespace {
 
-struct Options {
+struct KeyOptions {
   std::string file, kind = "ed25519", folder, key, out;
   bool encrypt = false;
 };
 
-std::string asked_passphrase(const Options& o) {
+std::string asked_passphrase(const KeyOptions& o) {
   const std::string passphrase = o.encrypt ? key_passphrase() : "";
   if (o.encrypt && passphrase.empty())
     fail_missing("--encrypt: set {} to the passphrase that the key is to have", provenance::kPassphraseVariable);
@@ -27,7 +27,7 @@ std::string asked_passphrase(const Options& o) {
 }
 
 // 64 hexadecimal digits, or a keystore as wallets know it.
-void make_evm(const Options& o) {
+void make_evm(const KeyOptions& o) {
   const std::string passphrase = asked_passphrase(o);
   const evm::Key key = evm::new_key();
   provenance::write_secret(o.file,
@@ -35,7 +35,7 @@ void make_evm(const Options& o) {
   std::printf("%s\n", evm::text_of(key.address()).c_str());
 }
 
-void make(const Options& o) {
+void make(const KeyOptions& o) {
   if (o.kind == "evm") return make_evm(o);
   if (o.kind == "p256") {
     provenance::make_p256_key(o.file, asked_passphrase(o));
@@ -49,7 +49,7 @@ void make(const Options& o) {
     std::printf("%s\n", key.c_str());
 }
 
-void sign(const Options& o) {
+void sign(const KeyOptions& o) {
   const std::string root = fs::weakly_canonical(fs::absolute(o.folder)).string(),
                     out = fs::weakly_canonical(fs::absolute(o.out)).string();
   const bool inside = out.starts_with(root + "/");
@@ -62,7 +62,7 @@ void sign(const Options& o) {
 }  // namespace
 
 CLI::App* add_new_key(CLI::App& verb, const std::string& name, const std::string& description) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<KeyOptions>();
   auto* n = verb.add_subcommand(name, description);
   n->add_option("file", o->file, "where the key is written, for its owner alone")->required();
   n->add_option(
@@ -79,7 +79,7 @@ CLI::App* add_new_key(CLI::App& verb, const std::string& name, const std::string
 void add_key(CLI::App& app) {
   auto* c = app.add_subcommand("key", "signing keys\nexample: mindxtrain key new ~/.mindxtrain.key");
   c->require_subcommand(1);
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<KeyOptions>();
   add_new_key(*c, "new",
               "a new key, its public half in FILE.pub; nothing is overwritten\nexample: mindxtrain key "
               "new ~/.mindxtrain.key --encrypt");

@@ -17,6 +17,7 @@
 #include "base/threads.h"
 #include "config/model_table.h"
 #include "data/prepare.h"
+#include "exit.h"
 #include "formats/family.h"
 #include "formats/gguf.h"
 #include "formats/gguf_tokenizer.h"
@@ -36,7 +37,6 @@
 #include "shipped.h"
 #include "tokenizer/chat/tools_as_text.h"
 #include "train/setup.h"
-#include "verbs.h"
 
 namespace mxt::app {
 namespace {

@@ -26,6 +26,7 @@
 #include "eval/code/sandbox.h"
 #include "eval/evaluate.h"
 #include "eval/exact_match.h"
+#include "exit.h"
 #include "harness.h"
 #include "home_path.h"
 #include "infer/end_of_turn.h"
@@ -46,7 +47,6 @@
 #include "shipped.h"
 #include "throttle.h"
 #include "train/supported.h"
-#include "verbs.h"
 
 namespace mxt::app {
 namespace {

@@ -9,13 +9,13 @@
 #include "cost.h"
 #include "data/dataset.h"
 #include "eval/core/bits_per_byte.h"
+#include "exit.h"
 #include "harness.h"
 #include "infer/model.h"
 #include "pipeline.h"
 #include "quantize/quantize.h"
 #include "quantize_model.h"
 #include "shipped.h"
-#include "verbs.h"
 
 namespace mxt::app {
 

@@ -7,11 +7,11 @@
 #include "config/this_machine.h"
 #include "config/vocabulary.h"
 #include "device/memory.h"
+#include "exit.h"
 #include "pipeline.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer_train.h"
 #include "train/methods/method.h"
-#include "verbs.h"
 
 namespace mxt::app {
 

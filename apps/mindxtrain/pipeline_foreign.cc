@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/threads.h"
 #include "data/dataset.h"
+#include "exit.h"
 #include "export/limits.h"
 #include "export/rows.h"
 #include "export/target.h"
@@ -18,7 +19,6 @@
 #include "optim/schedule.h"
 #include "pipeline.h"
 #include "trl_launcher.h"
-#include "verbs.h"
 
 namespace mxt::app {
 namespace {

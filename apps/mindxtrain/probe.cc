@@ -6,11 +6,11 @@
 
 #include "base/error.h"
 #include "base/threads.h"
+#include "exit.h"
 #include "kernels/api.h"
 #include "model_files.h"
 #include "train/card.h"
 #include "train/memory.h"
-#include "verbs.h"
 
 namespace mxt::app {
 

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/weights.h"
+#include "exit.h"
 #include "formats/weight_source.h"
 #include "held_out_text.h"
 #include "infer/compare.h"
@@ -15,7 +16,6 @@
 #include "quantize/quantize.h"
 #include "train/memory.h"
 #include "train/setup.h"
-#include "verbs.h"
 
 namespace mxt::app {
 namespace {

@@ -21,14 +21,14 @@ namespace mxt::app {
 
 namespace {
 
-struct Options {
+struct ReceiptOptions {
   std::string manifest, config, key, work, prove, proof, rpc, registry, publisher;
   bool json = false, replay = false;
   int threads = 0;
 };
 
 // A manifest that holds is not enough: what it names must come out again.
-void run_replay(const Options& o, provenance::VerifyReport& report) {
+void run_replay(const ReceiptOptions& o, provenance::VerifyReport& report) {
   std::string work = o.work;
   fs::path folder = fs::absolute(o.manifest).lexically_normal().parent_path();
   // A published copy holds what its manifest names and nothing else.
@@ -64,7 +64,7 @@ void run_replay(const Options& o, provenance::VerifyReport& report) {
 }
 
 // What a chain says of a run whose files hold.
-void run_anchor(const Options& o, provenance::VerifyReport& report) {
+void run_anchor(const ReceiptOptions& o, provenance::VerifyReport& report) {
   std::string registry = o.registry;
   std::optional<uint64_t> chain;  // the recipe's: anybody can start one that holds a registry at the same address
   const std::string recipe = (fs::path(o.manifest).parent_path() / "recipe.yaml").string();
@@ -86,7 +86,7 @@ void run_anchor(const Options& o, provenance::VerifyReport& report) {
 }
 
 // One file of a run that may not be here: the manifest alone says whether it is of it.
-void run_proof(const Options& o) {
+void run_proof(const ReceiptOptions& o) {
   const Json manifest = read_json_file(o.manifest);
   provenance::VerifyOptions v;
   if (!o.key.empty()) v.trusted_key = provenance::load_public_key(o.key);
@@ -107,7 +107,7 @@ void run_proof(const Options& o) {
 void add_receipt(CLI::App& app) {
   auto* c = app.add_subcommand(
       "receipt", "re-hash everything that a manifest names\nexample: mindxtrain receipt out/run1/manifest.json");
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ReceiptOptions>();
   c->add_option("manifest", o->manifest, "manifest.json of a run, the run's folder, or a published copy of it");
   auto* keygen = add_new_key(*c, "keygen",
                              "make a key for receipt.sign_key (as `key new` does); its public half, for --key, goes to "

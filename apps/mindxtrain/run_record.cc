@@ -4,9 +4,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "exit.h"
 #include "home_path.h"
 #include "model_files.h"
-#include "verbs.h"
 
 namespace mxt::app {
 namespace {

@@ -24,7 +24,7 @@ namespace {
 
 using registry::Run;
 
-struct Options {
+struct RunsOptions {
   std::vector<std::string> runs, tags, without;
   int64_t limit = 20;
   std::string to, project, url, out, name, state, text;
@@ -36,7 +36,7 @@ bool contains(const std::vector<std::string>& list, const std::string& x) {
 }
 
 // What `runs list` was asked for.
-bool wanted(const Run& r, const Options& o) {
+bool wanted(const Run& r, const RunsOptions& o) {
   if (r.note.archived && !o.all) return false;
   if (!o.state.empty() && registry::name_of(r.state) != o.state) return false;
   if (!o.project.empty() && r.project != o.project) return false;
@@ -65,7 +65,7 @@ Run find(const registry::Registry& r, const std::string& key) {
   return *run;
 }
 
-void list(const Options& o) {
+void list(const RunsOptions& o) {
   auto runs = open_registry().list();
   std::erase_if(runs, [&](const Run& r) { return !wanted(r, o); });
   if (o.limit > 0 && runs.size() > static_cast<size_t>(o.limit)) runs.resize(static_cast<size_t>(o.limit));
@@ -92,7 +92,7 @@ void list(const Options& o) {
   }
 }
 
-void show(const Options& o) {
+void show_run(const RunsOptions& o) {
   const Run r = find(open_registry(), o.runs.at(0));
   OrderedJson j = run_answer(r);
   j["last_step"] = last_step(r);
@@ -111,7 +111,7 @@ void show(const Options& o) {
 }
 
 // One change of what is said of a run, and what it is now.
-void note(const Options& o, const std::function<void(registry::Note&)>& change) {
+void note(const RunsOptions& o, const std::function<void(registry::Note&)>& change) {
   auto registry = open_registry();
   const Run r = find(registry, o.runs.at(0));
   registry::Note n = r.note;
@@ -122,7 +122,7 @@ void note(const Options& o, const std::function<void(registry::Note&)>& change) 
               fmt::format("{}", fmt::join(n.tags, " #")).c_str(), n.archived ? "  (archived)" : "");
 }
 
-void remove(const Options& o) {
+void remove(const RunsOptions& o) {
   auto registry = open_registry();
   const Run r = find(registry, o.runs.at(0));
   registry.remove(r);
@@ -130,7 +130,7 @@ void remove(const Options& o) {
               printable(r.folder).c_str());
 }
 
-void compare(const Options& o) {
+void compare_runs(const RunsOptions& o) {
   const auto registry = open_registry();
   const Run a = find(registry, o.runs.at(0)), b = find(registry, o.runs.at(1));
   const OrderedJson j = compare_answer(a, b);
@@ -160,7 +160,7 @@ void compare(const Options& o) {
   }
 }
 
-void report(const Options& o) {
+void report(const RunsOptions& o) {
   const Run r = find(open_registry(), o.runs.at(0));
   if (r.replaced_by != 0)
     fail_input("run {}: its curves are gone, {} now holds run {}: report that one", r.id, printable(r.folder),
@@ -194,7 +194,7 @@ void add_runs(CLI::App& app) {
       "what ran on this machine: list, show, compare, report, rename, tag, archive, delete\nexample: "
       "mindxtrain runs compare 3 4");
   c->require_subcommand(1);
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<RunsOptions>();
   auto* l = c->add_subcommand("list", "newest first\nexample: mindxtrain runs list --state finished --limit 5");
   l->add_option("--limit", o->limit, "runs at most (0: all)")->check(CLI::NonNegativeNumber);
   l->add_flag("--all", o->all, "archived ones too");
@@ -234,8 +234,8 @@ void add_runs(CLI::App& app) {
   t->add_option("--url", o->url, "MLflow's server (default: MLFLOW_TRACKING_URI)");
   t->callback([o] { report(*o); });
   l->callback([o] { list(*o); });
-  s->callback([o] { show(*o); });
-  d->callback([o] { compare(*o); });
+  s->callback([o] { show_run(*o); });
+  d->callback([o] { compare_runs(*o); });
   rename->callback([o] { note(*o, [&](registry::Note& n) { n.name = o->name.empty() ? "" : name_of_run(o->name); }); });
   tag->callback([o] {
     note(*o, [&](registry::Note& n) {

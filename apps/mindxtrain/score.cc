@@ -47,8 +47,9 @@ std::vector<int32_t> given_ids(const Json& list, const std::string& source) {
 }
 
 // A row's "images", whose places stand expanded in its ids.
-infer::Shown show(const Json& row, const std::vector<int32_t>& ids, const std::optional<data::PictureRules>& rules,
-                  const std::string& input, const std::string& where) {
+infer::Shown show_score(const Json& row, const std::vector<int32_t>& ids,
+                        const std::optional<data::PictureRules>& rules, const std::string& input,
+                        const std::string& where) {
   const Json images = row.value("images", Json());
   std::vector<data::SeenPicture> seen;
   if (!images.is_null()) {
@@ -71,7 +72,7 @@ class PlainRows {
   ScoreRow operator()(const Json& j, const std::string& source, const std::string&, uint64_t) {
     if (j.is_object() && j.contains("ids") && j["ids"].is_array()) {
       ScoreRow row{given_ids(j["ids"], source), {}};
-      row.shown = show(j, row.ids, rules_, input_, source);
+      row.shown = show_score(j, row.ids, rules_, input_, source);
       return row;
     }
     if (!j.is_object() || !j.contains("text") || !j["text"].is_string())

@@ -28,7 +28,7 @@
 namespace mxt::app {
 namespace {
 
-struct Options {
+struct ServeOptions {
   std::string model, config, upstream, host = "127.0.0.1", api_keys, dtype, device = "cpu", name, chat_template,
                                        reasoning, tools, jobs;
   std::vector<std::string> adapters, roots, cors;
@@ -38,7 +38,7 @@ struct Options {
   bool anyone = false, no_coach = false, follow_stdin = false;
 };
 
-serve::OperatorSettings settings_of(const Options& o) {
+serve::OperatorSettings settings_of(const ServeOptions& o) {
   serve::OperatorSettings s;
   if (!o.api_keys.empty()) s.keys = serve::read_api_keys(o.api_keys);
   if (const std::string key = environment("MINDXTRAIN_API_KEY"); !key.empty())
@@ -77,7 +77,7 @@ std::string called(const std::string& model, const std::string& path) {
 }
 
 // Answers until a signal says stop, then lets what is under way finish.
-void listen(const Options& o, serve::Operator& op, const serve::HttpSettings& http, const std::string& what) {
+void listen(const ServeOptions& o, serve::Operator& op, const serve::HttpSettings& http, const std::string& what) {
   serve::HttpServer server(
       http, [&](const auto& r) { return op.gate(r); },
       [&](const auto& r, auto reply) { op.handle(r, std::move(reply)); });
@@ -103,7 +103,7 @@ void stop_when_stdin_ends() {
 }
 
 // Of the recipe's publish.billing; null where answers are free.
-std::unique_ptr<Till> open_till(const config::Recipe& r, const Options& o) {
+std::unique_ptr<Till> open_till(const config::Recipe& r, const ServeOptions& o) {
   auto till = Till::open(r, o.timeout);
   if (till && !o.upstream.empty())
     fail_missing("publish.billing: answers of another server (serve.upstream) are not sold by this build");
@@ -113,7 +113,7 @@ std::unique_ptr<Till> open_till(const config::Recipe& r, const Options& o) {
 
 // What the recipe says where the command line does not; `context_key`: who asked for a length of context. Returns the
 // till of the recipe's answers, or null.
-std::unique_ptr<Till> read_recipe(Options& o, std::string& context_key) {
+std::unique_ptr<Till> read_recipe(ServeOptions& o, std::string& context_key) {
   const config::Recipe r = config::load_recipe(o.config);
   const config::Serve s = r.serve.value_or(config::Serve{});
   if (o.model.empty()) o.model = r.model.name;
@@ -151,7 +151,7 @@ std::string upstream_of(std::string address) {
 
 using Adapters = std::vector<std::pair<std::string, std::string>>;  // name, folder
 
-Adapters adapters_of(const Options& o) {
+Adapters adapters_named(const ServeOptions& o) {
   Adapters adapters;
   for (const std::string& a : o.adapters) {
     const size_t eq = a.find('=');
@@ -162,7 +162,7 @@ Adapters adapters_of(const Options& o) {
 }
 
 // One template serves all requests: the adapter's, where there is one adapter.
-TokenizerBundle text_side(const Options& o, const std::string& path, const Adapters& adapters) {
+TokenizerBundle text_side(const ServeOptions& o, const std::string& path, const Adapters& adapters) {
   TokenizerBundle text = load_text_side(path, adapters.size() == 1 ? adapters[0].second : std::string());
   if (adapters.size() > 1)
     for (const auto& [name, folder] : adapters)
@@ -175,7 +175,7 @@ TokenizerBundle text_side(const Options& o, const std::string& path, const Adapt
   return o.chat_template.empty() ? text : with_template(text, o.chat_template);
 }
 
-infer::SchedulerSettings scheduling_of(const Options& o, const infer::Model& model) {
+infer::SchedulerSettings scheduling_of(const ServeOptions& o, const infer::Model& model) {
   infer::SchedulerSettings s;
   s.batch = o.batch;
   s.prompt_piece = o.prompt_piece;
@@ -205,19 +205,19 @@ void add_text_side(serve::ServedModel& served, const TokenizerBundle& text, cons
 
 // What stands around whatever is served.
 struct Around {
-  Around(const Options& o, const std::vector<std::string>& folders) : settings(settings_of(o)), roots(folders) {}
+  Around(const ServeOptions& o, const std::vector<std::string>& folders) : settings(settings_of(o)), roots(folders) {}
   serve::OperatorSettings settings;
   serve::HttpSettings http;
   Roots roots;
   std::unique_ptr<Jobs> jobs;
-  std::unique_ptr<CoachDesk> coach(const Options& o, std::vector<std::string> models) const {
+  std::unique_ptr<CoachDesk> coach(const ServeOptions& o, std::vector<std::string> models) const {
     return o.no_coach ? nullptr : std::make_unique<CoachDesk>(roots, jobs.get(), std::move(models));
   }
 };
 
-void serve_model(const Options& o, const std::string& context_key, Around& around) {
+void serve_model(const ServeOptions& o, const std::string& context_key, Around& around) {
   const std::string path = resolve_model(o.model, std::nullopt);
-  const Adapters adapters = adapters_of(o);
+  const Adapters adapters = adapters_named(o);
   const TokenizerBundle text = text_side(o, path, adapters);
   // What changes more than the layers' products cannot stand beside the base: it becomes part of it, and is alone.
   const bool alone = adapters.size() == 1 && !formats::Adapter::open(adapters[0].second).beyond_layers().empty();
@@ -252,7 +252,7 @@ void serve_model(const Options& o, const std::string& context_key, Around& aroun
   if (around.settings.meter != nullptr) around.settings.meter->stop();
 }
 
-void run(Options o) {
+void serve(ServeOptions o) {
   if (o.follow_stdin) stop_when_stdin_ends();
   set_threads(o.threads);
   std::string context_key = o.context > 0 ? "--max-model-len" : "";  // where it was asked for
@@ -291,7 +291,7 @@ void add_serve(CLI::App& app) {
   auto* c = app.add_subcommand(
       "serve",
       "a model behind OpenAI's API\nexample: mindxtrain serve --model DIR --adapter tuned=out/run1/checkpoint");
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ServeOptions>();
   o->host.clear();
   c->add_option("--model", o->model, "folder, .gguf file or Hub id (or ID@REVISION)");
   c->add_option("--adapter", o->adapters, "NAME=FOLDER: a PEFT adapter, served as the model NAME; may be repeated")
@@ -334,7 +334,7 @@ void add_serve(CLI::App& app) {
   c->add_option("--device", o->device,
                 "cpu, or cuda for the NVIDIA card of this machine (or its name: h100, rtx4090, ...)");
   c->add_option("--threads", o->threads, "threads");
-  c->callback([o] { run(*o); });
+  c->callback([o] { serve(*o); });
 }
 
 }  // namespace mxt::app

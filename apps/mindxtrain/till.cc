@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "exit.h"
 #include "home_path.h"
 #include "model_files.h"
 #include "pay/algorand.h"
@@ -15,7 +16,6 @@
 #include "publish.h"
 #include "publish/service.h"
 #include "run_record.h"
-#include "verbs.h"
 
 namespace mxt::app {
 namespace {

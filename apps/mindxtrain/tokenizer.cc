@@ -17,13 +17,13 @@
 namespace mxt::app {
 namespace {
 
-struct Options {
+struct TokenizerOptions {
   std::string model, input, output;
   bool lines = false, json = false;
   int threads = 0;
 };
 
-void emit(const Options& o, const std::string& text) {
+void emit(const TokenizerOptions& o, const std::string& text) {
   if (o.output.empty())
     std::fwrite(text.data(), 1, text.size(), stdout);
   else
@@ -31,14 +31,14 @@ void emit(const Options& o, const std::string& text) {
 }
 
 // Pieces of the input: the whole file, or its lines without their ends (a last line without one counts).
-std::vector<std::string_view> pieces(const Options& o, const std::string& text) {
+std::vector<std::string_view> pieces(const TokenizerOptions& o, const std::string& text) {
   if (!o.lines) return {text};
   auto all = split(text, '\n');
   if (!all.empty() && all.back().empty()) all.pop_back();
   return all;
 }
 
-void encode(const Options& o) {
+void encode(const TokenizerOptions& o) {
   const auto side = load_text_side(resolve_model(o.model, std::nullopt, Fetch::kAllowed, Parts::kNoWeights));
   const std::string text = read_file(o.input);
   const auto begin = std::chrono::steady_clock::now();
@@ -67,7 +67,7 @@ void encode(const Options& o) {
   emit(o, out);
 }
 
-void decode(const Options& o) {
+void decode(const TokenizerOptions& o) {
   const auto side = load_text_side(resolve_model(o.model, std::nullopt, Fetch::kAllowed, Parts::kNoWeights));
   std::string out;
   int64_t line = 0;
@@ -111,7 +111,7 @@ data::Example read_chat_row(const std::string& file, int64_t line, std::string_v
   return e;
 }
 
-void render(const Options& o) {
+void render(const TokenizerOptions& o) {
   const auto side = load_text_side(resolve_model(o.model, std::nullopt, Fetch::kAllowed, Parts::kNoWeights));
   if (!side.chat) fail_input("{}: has no chat template", o.model);
   std::string out;
@@ -156,7 +156,7 @@ void add_tokenizer(CLI::App& app) {
                                "encode, decode and render chats with a model's tokenizer; train a new one\n"
                                "example: mindxtrain tokenizer encode --model DIR --input text.txt --json");
   t->require_subcommand(1);
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<TokenizerOptions>();
   auto common = [&](CLI::App* c) {
     c->add_option("--model", o->model, "folder, .gguf file or Hub id (or ID@REVISION)")->required();
     c->add_option("--input", o->input, "file")->required();

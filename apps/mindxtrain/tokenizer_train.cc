@@ -20,7 +20,7 @@
 namespace mxt::app {
 namespace {
 
-struct Options {
+struct TokenizerTrainOptions {
   std::vector<std::string> inputs, special;
   std::string column = "text", out, eos, bos, pad, ties = "hf";
   int64_t most_bytes = 0, most_characters = 0;
@@ -31,7 +31,7 @@ struct Options {
 // The texts of all inputs, one after another.
 class Texts {
  public:
-  explicit Texts(const Options& o) : o_(o) {
+  explicit Texts(const TokenizerTrainOptions& o) : o_(o) {
     for (const std::string& path : o.inputs)
       for (const data::SourceFile& f : data::find_source_files(path, "train")) files_.push_back(f);
   }
@@ -78,7 +78,7 @@ class Texts {
     fail_input("{}: the row has no text \"{}\": name its column with --column", record_.where(), o_.column);
   }
 
-  const Options& o_;
+  const TokenizerTrainOptions& o_;
   std::vector<data::SourceFile> files_;
   std::unique_ptr<data::RecordReader> reader_;
   data::Record record_;
@@ -87,7 +87,7 @@ class Texts {
   int64_t bytes_ = 0;
 };
 
-void name_specials(Options& o) {
+void name_specials(TokenizerTrainOptions& o) {
   const bool rust = o.ties == "rustbpe";
   o.train.ties = rust ? tokenizer::Ties::kRustBpe : tokenizer::Ties::kHuggingFace;
   const bool own = o.special.empty() && rust;
@@ -102,7 +102,7 @@ void name_specials(Options& o) {
   if (own) o.train.chat_template = tokenizer::kNanochatTemplate;
 }
 
-void train(Options& o) {
+void train(TokenizerTrainOptions& o) {
   set_threads(o.threads);
   name_specials(o);
   o.train.stop = &g_stop;
@@ -128,7 +128,7 @@ void train(Options& o) {
 }  // namespace
 
 tokenizer::TrainOptions nanochat_tokenizer(int64_t vocab_size) {
-  Options o;
+  TokenizerTrainOptions o;
   o.ties = "rustbpe";
   name_specials(o);
   o.train.vocab_size = static_cast<int32_t>(vocab_size);
@@ -153,7 +153,7 @@ void add_tokenizer_train(CLI::App& tokenizer) {
   auto* c = tokenizer.add_subcommand("train",
                                      "a new byte-level BPE vocabulary from texts\nexample: mindxtrain tokenizer train "
                                      "--input corpus --vocab-size 32768 --out tok");
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<TokenizerTrainOptions>();
   c->add_option("--input", o->inputs, "files, folders or globs: text, or rows of JSON lines, JSON, CSV, Parquet")
       ->required();
   c->add_option("--vocab-size", o->train.vocab_size, "tokens, the 256 bytes and the special ones among them")

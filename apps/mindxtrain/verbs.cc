@@ -1,4 +1,4 @@
-#include "verbs.h"
+#include "exit.h"
 
 namespace mxt::app {
 

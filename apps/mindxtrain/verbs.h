@@ -4,7 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include <atomic>
+#include "exit.h"
 
 namespace mxt::app {
 
@@ -33,10 +33,5 @@ void add_publish(CLI::App& app);
 void add_anchor(CLI::App& app);
 void add_key(CLI::App& app);
 void add_export(CLI::App& app);
-
-// Exit code of the verb that ran; a callback sets it where it is not 0.
-extern int g_exit;
-// Set by SIGINT and SIGTERM.
-extern std::atomic<bool> g_stop;
 
 }  // namespace mxt::app

@@ -7,7 +7,7 @@
 namespace mxt::config {
 namespace {
 
-std::string number(double v) {
+std::string number_from(double v) {
   if (std::abs(v) < 1e15 && v == std::floor(v)) return fmt::format("{}", static_cast<int64_t>(v));
   return fmt::format("{}", v);
 }
@@ -28,17 +28,17 @@ std::string out_of_range(const Field& f, double v) {
       if (static_cast<double>(a) == v) return "";
       all += (all.empty() ? "" : " or ") + std::to_string(a);
     }
-    return fmt::format("is {}: must be {}", number(v), all);
+    return fmt::format("is {}: must be {}", number_from(v), all);
   }
   if (f.range.holds(v)) return "";
   const bool low = std::isfinite(f.range.low), high = std::isfinite(f.range.high);
   const char* at_least = f.range.low_open ? "more than" : "at least";
   const char* at_most = f.range.high_open ? "less than" : "at most";
   if (low && high)
-    return fmt::format("is {}: must be {} {} and {} {}", number(v), at_least, number(f.range.low), at_most,
-                       number(f.range.high));
-  return low ? fmt::format("is {}: must be {} {}", number(v), at_least, number(f.range.low))
-             : fmt::format("is {}: must be {} {}", number(v), at_most, number(f.range.high));
+    return fmt::format("is {}: must be {} {} and {} {}", number_from(v), at_least, number_from(f.range.low), at_most,
+                       number_from(f.range.high));
+  return low ? fmt::format("is {}: must be {} {}", number_from(v), at_least, number_from(f.range.low))
+             : fmt::format("is {}: must be {} {}", number_from(v), at_most, number_from(f.range.high));
 }
 
 bool is_parent(std::string_view parent, std::string_view key) {

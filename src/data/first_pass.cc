@@ -10,16 +10,16 @@
 namespace mxt::data {
 namespace {
 
-constexpr std::string_view kRevision = "first 2";  // changes with what findings say of equal rows
+constexpr std::string_view kFindingsRevision = "first 2";  // changes with what findings say of equal rows
 
 // The header, then arrays over all rows: content and spelling of their prints, checks, numbers of shingles, shingles,
 // band keys (of rows that have shingles).
-struct Header {
+struct FindingsHeader {
   char magic[8];
   uint64_t rows, shingles, keys;
   uint32_t printed, last;
 };
-constexpr char kMagic[8] = {'m', 'x', 't', 'f', 'n', 'd', '0', '1'};
+constexpr char kFindingsMagic[8] = {'m', 'x', 't', 'f', 'n', 'd', '0', '1'};
 struct Print {
   uint8_t content[16];
   uint64_t spelling;
@@ -29,8 +29,8 @@ struct Print {
 }  // namespace
 
 void put_findings(const Kept& kept, const std::string& name, const Findings& f) {
-  std::vector<Header> h(1);
-  std::memcpy(h[0].magic, kMagic, sizeof kMagic);
+  std::vector<FindingsHeader> h(1);
+  std::memcpy(h[0].magic, kFindingsMagic, sizeof kFindingsMagic);
   std::vector<Print> prints;
   std::vector<uint32_t> shingles, keys;
   for (const RowPrint& r : f.prints) {
@@ -56,12 +56,12 @@ bool find_findings(const Kept& kept, const std::string& name, Findings* out) {
   const std::optional<std::string> bytes = kept.find(name);
   if (!bytes) return false;
   KeptReader in(*bytes);
-  std::vector<Header> h;
+  std::vector<FindingsHeader> h;
   std::vector<Print> prints;
   std::vector<uint32_t> shingles, keys;
-  if (!in.take(&h, 1) || std::memcmp(h[0].magic, kMagic, sizeof kMagic) != 0 || !in.take(&out->failed, h[0].rows) ||
-      !in.take(&prints, h[0].printed ? h[0].rows : 0) || !in.take(&shingles, h[0].shingles) ||
-      !in.take(&keys, h[0].keys) || !in.done())
+  if (!in.take(&h, 1) || std::memcmp(h[0].magic, kFindingsMagic, sizeof kFindingsMagic) != 0 ||
+      !in.take(&out->failed, h[0].rows) || !in.take(&prints, h[0].printed ? h[0].rows : 0) ||
+      !in.take(&shingles, h[0].shingles) || !in.take(&keys, h[0].keys) || !in.done())
     return false;
   out->last = h[0].last;
   out->prints.resize(prints.size());
@@ -86,7 +86,7 @@ FirstPass::FirstPass(const config::Data& data, const RowFilter* filter, bool cop
                      const BlockWork* work)
     : filter_(filter),
       copies_(copies),
-      settings_(std::string(kRevision) + std::move(settings)),
+      settings_(std::string(kFindingsRevision) + std::move(settings)),
       work_(work),
       prints_(copies ? kPieces : 0, Fingerprinter(data.dedupe.minhash)) {
   if (work) kept_.emplace(work->folder + "/prints");

@@ -13,10 +13,10 @@
 namespace mxt::data {
 namespace {
 
-constexpr int kRevision = 2;  // counts changes of this code that change the prepared bytes
+constexpr int kInputsRevision = 2;  // counts changes of this code that change the prepared bytes
 
 OrderedJson without_sources(const Settings& s, const SampleEncoder& coder) {
-  OrderedJson j = {{"revision", kRevision},
+  OrderedJson j = {{"revision", kInputsRevision},
                    {"sources", nullptr},
                    {"tokenizer", coder.digest()},
                    {"columns", s.train.columns},

@@ -18,7 +18,7 @@ namespace {
 // ones. Side by side a row's mismatched answer (train/methods/kto.cc) would be one to its own prompt.
 constexpr size_t kUnpaired = 1000;
 
-constexpr int kRevision = 5;  // changes with what equal rows become
+constexpr int kTokensRevision = 5;  // changes with what equal rows become
 
 // Tokens up to the first target, of a pair in the sequence that has more of them; 0: one has no target.
 int64_t tokens_to_target(const Document& d) {
@@ -52,7 +52,7 @@ TokenPass::TokenPass(const Settings& s, const SampleEncoder& coder, const config
       pictures_(work.folder + "/pictures"),
       counts_(counts) {
   if (recipe.data.filter) redact_ = recipe.data.filter->redact;
-  settings_ = fmt::format("tokens {} {} {} {}", kRevision, coder.digest(), s.train_all, s.windows);
+  settings_ = fmt::format("tokens {} {} {} {}", kTokensRevision, coder.digest(), s.train_all, s.windows);
   if (coder.pictures() && s.answers == Answers::kNone)
     settings_ += s.train.pictures().dump() + (s.eval ? s.eval->pictures().dump() : "");
   if (s.parts) settings_ += " parts";

@@ -38,7 +38,7 @@ uint64_t number_at(const Json& j, const char* key, const std::string& name) {
   return j[key].get<uint64_t>();
 }
 
-std::string text_at(const Json& j, const char* key) {
+std::string string_at(const Json& j, const char* key) {
   return j.is_object() && j.contains(key) && j[key].is_string() ? j[key].get<std::string>() : "";
 }
 
@@ -53,7 +53,7 @@ std::string scrypt(const std::string& words, const std::string& salt, uint64_t n
 std::string derived(const Json& crypto, const std::string& words, const std::string& name) {
   if (!crypto.contains("kdfparams") || !crypto["kdfparams"].is_object()) damaged(name);
   const Json& p = crypto["kdfparams"];
-  const std::string salt = bytes_at(p, "salt", name), kdf = text_at(crypto, "kdf");
+  const std::string salt = bytes_at(p, "salt", name), kdf = string_at(crypto, "kdf");
   if (number_at(p, "dklen", name) != kKeyBytes) damaged(name);
   if (kdf == "scrypt") {
     const uint64_t n = number_at(p, "n", name), r = number_at(p, "r", name), q = number_at(p, "p", name);
@@ -61,7 +61,7 @@ std::string derived(const Json& crypto, const std::string& words, const std::str
       damaged(name);
     return scrypt(words, salt, n, r, q);
   }
-  if (kdf != "pbkdf2" || text_at(p, "prf") != "hmac-sha256") damaged(name);
+  if (kdf != "pbkdf2" || string_at(p, "prf") != "hmac-sha256") damaged(name);
   const uint64_t rounds = number_at(p, "c", name);
   if (rounds == 0 || rounds > kMostRounds) damaged(name);
   std::string key(kKeyBytes, '\0');
@@ -98,7 +98,7 @@ Key open_keystore(const std::string& text, const std::string& name, const std::f
   const Json& crypto = j["crypto"];
   const std::string sealed = bytes_at(crypto, "ciphertext", name), mac = bytes_at(crypto, "mac", name);
   const std::string iv = crypto.contains("cipherparams") ? bytes_at(crypto["cipherparams"], "iv", name) : "";
-  if (text_at(crypto, "cipher") != "aes-128-ctr" || iv.size() != 16 || sealed.size() != 32) damaged(name);
+  if (string_at(crypto, "cipher") != "aes-128-ctr" || iv.size() != 16 || sealed.size() != 32) damaged(name);
   std::string words = passphrase ? passphrase() : "";
   if (words.empty()) fail_missing("{}: is encrypted: set MINDXTRAIN_KEY_PASSPHRASE to its passphrase", name);
   std::string key = derived(crypto, words, name);

@@ -21,9 +21,9 @@ constexpr int64_t kPiece = 64;  // tokens a pass: their logits are held whole, t
 int64_t pages_of(int64_t window) { return (window + PagedCache::kPage - 1) / PagedCache::kPage; }
 
 // Feeds one sequence through a model piece by piece.
-class Reader {
+class LogitsReader {
  public:
-  Reader(Model& model, int64_t window)
+  LogitsReader(Model& model, int64_t window)
       : model_(model),
         pages_(pages_of(window)),
         program_(model.generator(kPiece)),
@@ -127,7 +127,7 @@ Comparison compare(Model& a, Model& b, const std::vector<int32_t>& ids, int64_t 
     if (id < 0 || id >= a.vocab()) fail_input("token id {} is outside the models' vocabulary of {}", id, a.vocab());
   window = std::max<int64_t>(2, std::min({window, a.positions(), b.positions()}));
   const int64_t half = window / 2, vocab = a.vocab();
-  Reader read_a(a, window), read_b(b, window);
+  LogitsReader read_a(a, window), read_b(b, window);
   Comparison out;
   double kl = 0, nll_a = 0, nll_b = 0;
   int64_t same = 0;

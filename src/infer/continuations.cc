@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kLogitBytes = int64_t{256} << 20;  // of one pass
 
-int64_t pages_for(int64_t tokens) { return (tokens + PagedCache::kPage - 1) / PagedCache::kPage; }
+int64_t pages_holding(int64_t tokens) { return (tokens + PagedCache::kPage - 1) / PagedCache::kPage; }
 
 // Rows whose input (all ids but the last) is the same.
 struct Group {
@@ -142,7 +142,7 @@ void Walk::begin(const Group& group) {
 // The group's next `count` tokens.
 void Walk::add(const Group& group, int64_t count) {
   const int64_t n = static_cast<int64_t>(group.input.size()), end = at_ + count;
-  while (static_cast<int64_t>(table_.size()) < pages_for(end)) table_.push_back(take());
+  while (static_cast<int64_t>(table_.size()) < pages_holding(end)) table_.push_back(take());
   Piece piece{at_group_, std::max(at_, n - group.scored), 0, pass.logit_rows.size(), end == n};
   for (int64_t k = at_; k < end; ++k) {
     if (k >= piece.first) pass.logit_rows.push_back(static_cast<int32_t>(pass.tokens()));
@@ -176,7 +176,7 @@ ContinuationScorer::ContinuationScorer(Model& model, int64_t batch, int64_t toke
       program_(model.generator(tokens_)),
       // What a pass adds, what is kept of the request before it, and one request that is long.
       cache_(std::make_unique<PagedCache>(model.config(), model.type(),
-                                          pages_for(tokens_) + batch_ + 2 * pages_for(model.positions()),
+                                          pages_holding(tokens_) + batch_ + 2 * pages_holding(model.positions()),
                                           model.ops().device())),
       states_(model.config(), model.type(), batch_ + 1, model.ops().device()) {}
 
@@ -186,7 +186,7 @@ void ContinuationScorer::score(const std::vector<Continuation>& rows,
   check(rows, model_.positions(), model_.vocab());
   const std::vector<Group> groups = make_groups(rows);
   std::vector<ContinuationScore> scores(rows.size());
-  const int64_t max_pages = pages_for(model_.positions());
+  const int64_t max_pages = pages_holding(model_.positions());
   const size_t vocab = static_cast<size_t>(model_.vocab());
   LogitRows logit_memory(model_.ops().device());
   std::vector<double> lse;

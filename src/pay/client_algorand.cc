@@ -16,8 +16,8 @@ namespace {
 
 using algorand::Transaction;
 
-constexpr uint64_t kMostFee = 100'000;  // microalgos that a node may make us pay a transaction
-constexpr double kRoundSeconds = 2.8;   // at which Algorand makes blocks
+constexpr uint64_t kMostFeePaid = 100'000;  // microalgos that a node may make us pay a transaction
+constexpr double kRoundSeconds = 2.8;       // at which Algorand makes blocks
 constexpr uint64_t kLeastRounds = 10, kMostRounds = 1000;
 constexpr size_t kMoreBytes = 160;  // at most: the signature, the group and the fee itself
 constexpr size_t kNoteWords = 4;
@@ -27,8 +27,8 @@ Json binary(const std::string& b) { return Json::binary({b.begin(), b.end()}); }
 
 uint64_t fee_of(const Transaction& t, const algorand::Params& p) {
   const uint64_t size = t.encoded_fields().size() + kMoreBytes;
-  if (p.min_fee > kMostFee || p.fee_per_byte > kMostFee / size)
-    fail_input("algod asks for a fee of more than {} microalgos", kMostFee);
+  if (p.min_fee > kMostFeePaid || p.fee_per_byte > kMostFeePaid / size)
+    fail_input("algod asks for a fee of more than {} microalgos", kMostFeePaid);
   return std::max(p.min_fee, p.fee_per_byte * size);
 }
 
@@ -42,7 +42,7 @@ Json unique_note() {
   return binary(note);
 }
 
-algorand::Address address_at(const Json& j, const char* key) {
+algorand::Address algorand_at(const Json& j, const char* key) {
   const auto a = algorand::parse_address(text_at(j, key));
   if (!a) fail_input("the offer's {} is no address of Algorand", key);
   return *a;
@@ -78,7 +78,7 @@ Json AlgorandPayer::sign(const Json& offer, const evm::U256& amount) {
   Json fields = common;
   fields.update({{"type", "axfer"},
                  {"snd", binary(algorand::address_of(seed_))},
-                 {"arcv", binary(address_at(offer, "payTo"))},
+                 {"arcv", binary(algorand_at(offer, "payTo"))},
                  {"aamt", static_cast<uint64_t>(amount)},
                  {"note", unique_note()},
                  {"xaid", *asset_}});
@@ -86,7 +86,7 @@ Json AlgorandPayer::sign(const Json& offer, const evm::U256& amount) {
   const Json extra = offer.value("extra", Json());
   if (!text_at(extra, "feePayer").empty()) {
     Json fees = common;
-    const algorand::Address payer = address_at(extra, "feePayer");
+    const algorand::Address payer = algorand_at(extra, "feePayer");
     fees.update({{"type", "pay"}, {"snd", binary(payer)}, {"rcv", binary(payer)}});
     // The two are of nearly one size.
     fees["fee"] = 2 * fee_of(Transaction(fields), p);

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "evm/abi.h"
 #include "net/url.h"
+#include "pay/offer.h"
 
 namespace mxt::pay {
 namespace {
@@ -35,10 +36,6 @@ net::HttpRequest request(const std::string& url) {
   q.max_bytes = kMaxAnswer;
   q.total_seconds = kAnswerSeconds;
   return q;
-}
-
-std::string text_at(const Json& j, const char* key) {
-  return j.is_object() && j.contains(key) && j[key].is_string() ? j[key].get<std::string>() : "";
 }
 
 }  // namespace

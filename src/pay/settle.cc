@@ -14,11 +14,11 @@
 namespace mxt::pay {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Timer = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+double seconds_since(Timer::time_point t) { return std::chrono::duration<double>(Timer::now() - t).count(); }
 
-Digest padded(const evm::Address& a) { return *evm::digest_of(std::string(12, '\0') + evm::bytes_of(a)); }
+Digest word_of(const evm::Address& a) { return *evm::digest_of(std::string(12, '\0') + evm::bytes_of(a)); }
 
 // Hashes of everything that was sent for a payment.
 Json earlier_of(const Json& attempts) {
@@ -54,7 +54,7 @@ bool holds_transfer(const evm::Receipt& r, const Terms& t, const evm::Address& f
   static const Digest kTransfer = evm::topic("Transfer(address,address,uint256)");
   return std::any_of(r.logs.begin(), r.logs.end(), [&](const evm::Log& l) {
     return l.address == t.token.address && l.topics.size() == 3 && l.topics[0] == kTransfer &&
-           l.topics[1] == padded(from) && l.topics[2] == padded(t.pay_to) && l.data == evm::word_of(amount);
+           l.topics[1] == word_of(from) && l.topics[2] == word_of(t.pay_to) && l.data == evm::word_of(amount);
   });
 }
 
@@ -63,9 +63,9 @@ struct Settler::Job {
   Payment payment;
   evm::U256 amount;
   std::function<void(Settlement)> done;
-  Clock::time_point born = Clock::now(), offered = Clock::now();
+  Timer::time_point born = Timer::now(), offered = Timer::now();
   int tries = 0;                            // of an owed one that came to nothing
-  std::optional<Clock::time_point> missed;  // since when its nonce is used and no receipt of it is seen
+  std::optional<Timer::time_point> missed;  // since when its nonce is used and no receipt of it is seen
 };
 
 Settler::Settler(evm::Rpc& rpc, evm::Key key, const Terms& terms, Store& store, SettleSettings settings)
@@ -165,7 +165,7 @@ bool Settler::keep_owed(Job& job) {
   job.record.attempts = {{"attempts", Json::array()}, {"earlier", earlier_of(job.record.attempts)}};
   if (job.done) job.done({"settlement_pending", ""});
   job.done = nullptr;
-  job.offered = Clock::now();
+  job.offered = Timer::now();
   ++job.tries;
   return true;
 }
@@ -186,7 +186,7 @@ void Settler::sign(Job& job, const evm::U256& max_fee, const evm::U256& tip) {
                                              {"raw", evm::hex(s.raw)},
                                              {"max_fee", evm::quantity(max_fee)},
                                              {"tip", evm::quantity(tip)}});
-  job.offered = Clock::now();
+  job.offered = Timer::now();
 }
 
 // False where the node will never take it: the job is over.
@@ -256,7 +256,7 @@ bool Settler::look_at(Job& job) {
   if (rpc_.nonce(key_.address()) > job.record.attempts["nonce"].get<uint64_t>()) {
     // A node counts the nonce before it shows the receipt, and another one behind the same address may lag: it is
     // waited for before it is believed that somebody else used the nonce.
-    if (!job.missed) job.missed = Clock::now();
+    if (!job.missed) job.missed = Timer::now();
     if (seconds_since(*job.missed) < settings_.replace_seconds) return false;
     nothing_came(job);
     return true;

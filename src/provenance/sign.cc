@@ -30,13 +30,13 @@ void start_sodium() {
 std::string_view chars(const uint8_t* data, size_t bytes) { return {reinterpret_cast<const char*>(data), bytes}; }
 const uint8_t* bytes_of(std::string_view s) { return reinterpret_cast<const uint8_t*>(s.data()); }
 
-std::string text_at(const Json& j, const char* name) {
+std::string string_at(const Json& j, const char* name) {
   return j.is_object() && j.contains(name) && j[name].is_string() ? j[name].get<std::string>() : std::string();
 }
 
 // The bytes of a base64 field, where there are exactly so many.
-std::optional<std::string> bytes_at(const Json& j, const char* name, size_t bytes) {
-  auto out = from_base64(text_at(j, name));
+std::optional<std::string> base64_at(const Json& j, const char* name, size_t bytes) {
+  auto out = from_base64(string_at(j, name));
   return out && out->size() == bytes ? out : std::nullopt;
 }
 
@@ -72,14 +72,14 @@ OrderedJson sealed_seed(std::string_view seed, std::string_view passphrase) {
 }
 
 std::string opened_seed(const Json& j, const std::string& path, const Passphrase& passphrase) {
-  const auto salt = bytes_at(j, "salt", crypto_pwhash_SALTBYTES),
-             nonce = bytes_at(j, "nonce", crypto_secretbox_NONCEBYTES),
-             box = bytes_at(j, "box", crypto_sign_SEEDBYTES + crypto_secretbox_MACBYTES);
+  const auto salt = base64_at(j, "salt", crypto_pwhash_SALTBYTES),
+             nonce = base64_at(j, "nonce", crypto_secretbox_NONCEBYTES),
+             box = base64_at(j, "box", crypto_sign_SEEDBYTES + crypto_secretbox_MACBYTES);
   const auto number = [&](const char* name) {
     return j.contains(name) && j[name].is_number_unsigned() ? j[name].get<uint64_t>() : 0;
   };
   const uint64_t operations = number("operations"), memory = number("memory");
-  if (text_at(j, "kdf") != "argon2id13" || !salt || !nonce || !box || operations < crypto_pwhash_OPSLIMIT_MIN ||
+  if (string_at(j, "kdf") != "argon2id13" || !salt || !nonce || !box || operations < crypto_pwhash_OPSLIMIT_MIN ||
       operations > kMostOperations || memory < crypto_pwhash_MEMLIMIT_MIN || memory > kMostMemory)
     fail_input("{}: is a damaged keystore: restore it", path);
   std::string words = passphrase ? passphrase() : "";
@@ -148,17 +148,17 @@ SigningKey load_key(const std::string& path, const Passphrase& passphrase) {
         path);
   const Json j = parse_json(text, path);
   std::optional<std::string> seed;
-  if (text_at(j, "type") == kKeystoreType)
+  if (string_at(j, "type") == kKeystoreType)
     seed = opened_seed(j, path, passphrase);
-  else if (text_at(j, "type") == kKeyType)
-    seed = bytes_at(j, "seed", crypto_sign_SEEDBYTES);
+  else if (string_at(j, "type") == kKeyType)
+    seed = base64_at(j, "seed", crypto_sign_SEEDBYTES);
   if (!seed) fail_input("{}: is no signing key: make one with `mindxtrain receipt keygen`", path);
   SigningKey key;
   std::array<uint8_t, crypto_sign_PUBLICKEYBYTES> pub{};
   crypto_sign_seed_keypair(pub.data(), key.secret.data(), bytes_of(*seed));
   sodium_memzero(seed->data(), seed->size());
   key.public_key = std::string(kPrefix) + to_base64(chars(pub.data(), pub.size()));
-  if (key.public_key != text_at(j, "public"))
+  if (key.public_key != string_at(j, "public"))
     fail_input("{}: its public and secret halves do not belong together", path);
   return key;
 }
@@ -190,8 +190,8 @@ std::string check_seal(std::string_view envelope, std::string_view payload, cons
   } catch (const Error& e) {
     return e.what();
   }
-  if (text_at(j, "payloadType") != kPayloadType) return fmt::format("payloadType is not {}", kPayloadType);
-  const auto bytes = from_base64(text_at(j, "payload"));
+  if (string_at(j, "payloadType") != kPayloadType) return fmt::format("payloadType is not {}", kPayloadType);
+  const auto bytes = from_base64(string_at(j, "payload"));
   if (!bytes) return "payload is no base64";
   if (*bytes != payload)
     return "payload is not this manifest: it was signed before it was changed, or belongs to another";
@@ -201,11 +201,11 @@ std::string check_seal(std::string_view envelope, std::string_view payload, cons
   const std::string signed_text = pre_authentication(payload);
   std::string why = fmt::format("no signature by {}", public_key);
   for (const Json& s : j["signatures"]) {
-    const auto sig = bytes_at(s, "sig", crypto_sign_BYTES);
+    const auto sig = base64_at(s, "sig", crypto_sign_BYTES);
     if (sig &&
         crypto_sign_verify_detached(bytes_of(*sig), bytes_of(signed_text), signed_text.size(), bytes_of(*pub)) == 0)
       return "";
-    if (text_at(s, "keyid") == public_key) why = fmt::format("the signature by {} does not hold", public_key);
+    if (string_at(s, "keyid") == public_key) why = fmt::format("the signature by {} does not hold", public_key);
   }
   return why;
 }

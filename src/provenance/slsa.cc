@@ -10,13 +10,13 @@ namespace {
 
 constexpr const char* kBuildType = "urn:mindxtrain:run:v1";
 
-Json at(const Json& j, const char* pointer) {
+Json field_at(const Json& j, const char* pointer) {
   const Json::json_pointer p(pointer);
   return j.contains(p) ? j.at(p) : Json();
 }
 
 // Digests of a subject, or null where there is none of the name.
-Json digest_of(const Json& manifest, const std::string& subject) {
+Json digest_set(const Json& manifest, const std::string& subject) {
   for (const Json& s : manifest.at("subject"))
     if (s.at("name") == Json(subject)) return s.at("digest");
   return nullptr;
@@ -31,20 +31,20 @@ void add_dependency(OrderedJson& list, const std::string& name, const Json& dige
 OrderedJson build_definition(const Json& m) {
   OrderedJson dependencies = OrderedJson::array();
   for (const char* subject : {"recipe", "plan", "dataset"})
-    add_dependency(dependencies, subject, digest_of(m, subject));
-  add_dependency(dependencies, "program", at(m, "/predicate/identities/program_digest"));
-  if (const Json name = at(m, "/predicate/identities/base_model/name"); name.is_string())
+    add_dependency(dependencies, subject, digest_set(m, subject));
+  add_dependency(dependencies, "program", field_at(m, "/predicate/identities/program_digest"));
+  if (const Json name = field_at(m, "/predicate/identities/base_model/name"); name.is_string())
     dependencies.push_back(
         {{"name", "base_model"},
-         {"digest", {{"weights", blake3_hex(at(m, "/predicate/identities/base_model/weights").dump())}}},
+         {"digest", {{"weights", blake3_hex(field_at(m, "/predicate/identities/base_model/weights").dump())}}},
          {"annotations",
           {{"name", name}, {"digest", "weights: BLAKE3 over predicate.identities.base_model.weights as JSON"}}}});
-  OrderedJson external = {{"recipe_hash", at(m, "/predicate/run/recipe_hash")},
-                          {"project", at(m, "/predicate/run/project")},
-                          {"run_name", at(m, "/predicate/run/run_name")},
-                          {"seed", at(m, "/predicate/run/seed")}};
+  OrderedJson external = {{"recipe_hash", field_at(m, "/predicate/run/recipe_hash")},
+                          {"project", field_at(m, "/predicate/run/project")},
+                          {"run_name", field_at(m, "/predicate/run/run_name")},
+                          {"seed", field_at(m, "/predicate/run/seed")}};
   OrderedJson internal = OrderedJson::object();
-  if (const Json d = digest_of(m, "plan_choices"); d.is_object()) internal["plan_choices"] = d;
+  if (const Json d = digest_set(m, "plan_choices"); d.is_object()) internal["plan_choices"] = d;
   return {{"buildType", kBuildType},
           {"externalParameters", std::move(external)},
           {"internalParameters", std::move(internal)},
@@ -54,15 +54,15 @@ OrderedJson build_definition(const Json& m) {
 OrderedJson run_details(const Json& m) {
   OrderedJson builder = {{"id", "urn:mindxtrain:builder"}};
   for (const char* key : {"version", "git_commit", "compiler"})
-    if (const Json v = at(m, (std::string("/predicate/identities/") + key).c_str()); v.is_string())
+    if (const Json v = field_at(m, (std::string("/predicate/identities/") + key).c_str()); v.is_string())
       builder["version"][key] = v;
-  OrderedJson metadata = {{"invocationId", at(m, "/predicate/run/recipe_hash")}};
+  OrderedJson metadata = {{"invocationId", field_at(m, "/predicate/run/recipe_hash")}};
   if (metadata["invocationId"].is_null()) metadata = OrderedJson::object();
   for (const auto& [theirs, ours] : {std::pair("startedOn", "/predicate/environment/started"),
                                      std::pair("finishedOn", "/predicate/environment/finished")})
-    if (const Json v = at(m, ours); v.is_string()) metadata[theirs] = v;
+    if (const Json v = field_at(m, ours); v.is_string()) metadata[theirs] = v;
   OrderedJson byproducts = OrderedJson::array();
-  for (const char* subject : {"eval", "quantized"}) add_dependency(byproducts, subject, digest_of(m, subject));
+  for (const char* subject : {"eval", "quantized"}) add_dependency(byproducts, subject, digest_set(m, subject));
   return {{"builder", std::move(builder)}, {"metadata", std::move(metadata)}, {"byproducts", std::move(byproducts)}};
 }
 

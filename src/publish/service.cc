@@ -10,7 +10,7 @@
 namespace mxt::publish {
 namespace {
 
-constexpr double kAnswerSeconds = 120;       // for an answer to a small request
+constexpr double kServiceSeconds = 120;      // for an answer to a small request
 constexpr double kSlowestUpload = 64 << 10;  // bytes a second that an upload is given time for
 constexpr uint64_t kMaxAnswer = 8u << 20;
 
@@ -40,7 +40,7 @@ std::string without_secrets(const std::vector<std::string>& secrets, std::string
 net::HttpResponse Service::send(net::HttpRequest r) {
   r.leave_origin = false;
   r.max_bytes = std::min(r.max_bytes, kMaxAnswer);
-  if (r.total_seconds == 0) r.total_seconds = kAnswerSeconds + static_cast<double>(body_bytes(r)) / kSlowestUpload;
+  if (r.total_seconds == 0) r.total_seconds = kServiceSeconds + static_cast<double>(body_bytes(r)) / kSlowestUpload;
   try {
     return http_.send(r);
   } catch (const Error& e) {

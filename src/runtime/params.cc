@@ -12,7 +12,7 @@
 namespace mxt::runtime {
 namespace {
 
-int64_t align(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // What a parameter takes whether it trains or not, array by array.
 struct Parts {
@@ -26,14 +26,15 @@ Parts parts_of(const graph::Graph& g, const graph::Param& p, bool training) {
     return {end.codes, end.scales};
   }
   if (p.held != graph::Storage::kFp8) {
-    Parts a{align(graph::stride(p) * graph::height(p) * element)};
-    if (p.held == graph::Storage::kFakeQuant) a.scale = align(p.rows * 4);
-    if (training && p.back == graph::Storage::kFp8) a.scale = align(p.cols * 4), a.transposed = align(p.rows * p.cols);
-    if (training && p.back == graph::Storage::kFakeQuant) a.transposed = align(p.rows * p.cols * element);
+    Parts a{whole_lines(graph::stride(p) * graph::height(p) * element)};
+    if (p.held == graph::Storage::kFakeQuant) a.scale = whole_lines(p.rows * 4);
+    if (training && p.back == graph::Storage::kFp8)
+      a.scale = whole_lines(p.cols * 4), a.transposed = whole_lines(p.rows * p.cols);
+    if (training && p.back == graph::Storage::kFakeQuant) a.transposed = whole_lines(p.rows * p.cols * element);
     return a;
   }
-  const int64_t held = align(p.rows * p.cols);
-  return {held, align(p.rows * 4), training ? held : 0, align(p.rows * graph::joined_stride(p) * element)};
+  const int64_t held = whole_lines(p.rows * p.cols);
+  return {held, whole_lines(p.rows * 4), training ? held : 0, whole_lines(p.rows * graph::joined_stride(p) * element)};
 }
 
 // The products of g with a frozen weight that stands alone, once each: f(parameter, whether it is the input's gradient,
@@ -90,10 +91,10 @@ ParamBytes ParamStore::measure(const graph::Graph& g, bool training, const State
   MXT_ASSERT(states.empty() || (training && states.size() == g.params.size()));
   ParamBytes b;
   for (const auto& of_param : states)
-    for (const StateArray& a : of_param) b.states += align(a.bytes());
+    for (const StateArray& a : of_param) b.states += whole_lines(a.bytes());
   for (const graph::Param& p : g.params) {
     const DType t = g.value(p.value).type;
-    const int64_t n = p.rows * p.cols, f32 = align(n * 4);
+    const int64_t n = p.rows * p.cols, f32 = whole_lines(n * 4);
     b.weights += parts_of(g, p, training).total();
     if (!training || !p.trainable) continue;
     if (t != DType::kF32) b.masters += f32;
@@ -122,7 +123,7 @@ ParamStore::ParamStore(const graph::Graph& g, bool training, device::Accelerator
   auto take = [&](int64_t size, bool aside = false) {
     size_t& next = aside ? at_offloaded : at;
     void* p = (aside ? offloaded_ : memory_).bytes_at(next);
-    next += static_cast<size_t>(align(size));
+    next += static_cast<size_t>(whole_lines(size));
     return p;
   };
   for (const graph::Param& p : g.params) {
@@ -164,7 +165,7 @@ ParamStore::ParamStore(const graph::Graph& g, bool training, device::Accelerator
 
 ParamStore::ParamStore(const graph::Graph& g, const ParamStore& base) : device_(base.device_) {
   auto bytes = [&](const graph::Param& p) {
-    return align(graph::stride(p) * graph::height(p) * static_cast<int64_t>(size_of(g.value(p.value).type)));
+    return whole_lines(graph::stride(p) * graph::height(p) * static_cast<int64_t>(size_of(g.value(p.value).type)));
   };
   int64_t total = 0;
   for (const graph::Param& p : g.params)
@@ -202,7 +203,7 @@ int64_t ParamStore::packed_bytes(const graph::Graph& g, const kernels::Ops& ops,
   int64_t n = 0;
   each_frozen_product(g, [&](graph::ParamId, bool, kernels::Gemm c) {
     c.algo = algo;
-    n += align(static_cast<int64_t>(ops.packed_b_bytes(c)));
+    n += whole_lines(static_cast<int64_t>(ops.packed_b_bytes(c)));
   });
   return n;
 }
@@ -217,7 +218,7 @@ void ParamStore::pack_frozen(const graph::Graph& g, kernels::Ops& ops, int algo)
     ParamSlot& s = slots_[static_cast<size_t>(p)];
     if (bytes == 0 || !s.weight) return;
     void* to = packed_.bytes_at(static_cast<size_t>(at));
-    at += align(bytes);
+    at += whole_lines(bytes);
     c.b.p = s.weight;
     ops.pack_b(c, to);
     (dx ? s.packed_dx : s.packed) = to;
@@ -293,7 +294,8 @@ ParamStore::Access::Access(const ParamStore& store, graph::ParamId p, bool write
   const DType type = store.types_[static_cast<size_t>(p)];
   size_t bytes = 0;
   ParamSlot measure = slot;
-  each_array(measure, type, [&](void*&, size_t n) { bytes += static_cast<size_t>(align(static_cast<int64_t>(n))); });
+  each_array(measure, type,
+             [&](void*&, size_t n) { bytes += static_cast<size_t>(whole_lines(static_cast<int64_t>(n))); });
   copy_.resize(bytes);
   move(false);
   size_t at = 0;
@@ -301,7 +303,7 @@ ParamStore::Access::Access(const ParamStore& store, graph::ParamId p, bool write
   slot.states.clear();
   each_array(slot, type, [&](void*& q, size_t n) {
     q = copy_.data() + at;
-    at += static_cast<size_t>(align(static_cast<int64_t>(n)));
+    at += static_cast<size_t>(whole_lines(static_cast<int64_t>(n)));
   });
 }
 
@@ -441,7 +443,7 @@ void ParamStore::Access::move(bool back) {
         back ? std::memcpy(a, b, width) : std::memcpy(b, a, width);
       }
     }
-    at += static_cast<size_t>(align(static_cast<int64_t>(n)));
+    at += static_cast<size_t>(whole_lines(static_cast<int64_t>(n)));
   });
   if (store_.device_) store_.device_->synchronize();
 }

@@ -9,7 +9,7 @@ namespace {
 OrderedJson ref(const char* name) { return {{"$ref", std::string("#/components/schemas/") + name}}; }
 OrderedJson typed(const char* type) { return {{"type", type}}; }
 OrderedJson list_of(OrderedJson items) { return {{"type", "array"}, {"items", std::move(items)}}; }
-OrderedJson number(double least, double most, double otherwise) {
+OrderedJson number_schema(double least, double most, double otherwise) {
   return {{"type", "number"}, {"minimum", least}, {"maximum", most}, {"default", otherwise}};
 }
 
@@ -29,18 +29,18 @@ OrderedJson operation(const char* summary, OrderedJson request, OrderedJson answ
 
 OrderedJson common() {
   return {{"model", typed("string")},
-          {"temperature", number(0, 2, 1)},
-          {"top_p", number(0, 1, 1)},
+          {"temperature", number_schema(0, 2, 1)},
+          {"top_p", number_schema(0, 1, 1)},
           {"top_k", {{"type", "integer"}, {"minimum", -1}}},
-          {"min_p", number(0, 1, 0)},
+          {"min_p", number_schema(0, 1, 0)},
           {"n", {{"type", "integer"}, {"minimum", 1}, {"default", 1}}},
           {"seed", typed("integer")},
           {"stop", {{"anyOf", {typed("string"), list_of(typed("string"))}}}},
           {"stop_token_ids", list_of(typed("integer"))},
-          {"presence_penalty", number(-2, 2, 0)},
-          {"frequency_penalty", number(-2, 2, 0)},
-          {"repetition_penalty", number(0.01, 10, 1)},
-          {"logit_bias", {{"type", "object"}, {"additionalProperties", number(-100, 100, 0)}}},
+          {"presence_penalty", number_schema(-2, 2, 0)},
+          {"frequency_penalty", number_schema(-2, 2, 0)},
+          {"repetition_penalty", number_schema(0.01, 10, 1)},
+          {"logit_bias", {{"type", "object"}, {"additionalProperties", number_schema(-100, 100, 0)}}},
           {"max_tokens", {{"type", "integer"}, {"minimum", 0}}},
           {"min_tokens", {{"type", "integer"}, {"minimum", 0}}},
           {"ignore_eos", typed("boolean")},

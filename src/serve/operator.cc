@@ -31,7 +31,7 @@ constexpr Route kRoutes[] = {{"GET", "/health", true},
                              {"POST", "/detokenize", false},
                              {"GET", "/tokenizer_info", false}};
 
-HttpAnswer json_answer(std::string body) { return {200, {{"Content-Type", "application/json"}}, std::move(body)}; }
+HttpAnswer answer_json(std::string body) { return {200, {{"Content-Type", "application/json"}}, std::move(body)}; }
 
 ApiError error(int status, std::string type, std::string code, std::string message) {
   ApiError e;
@@ -287,20 +287,20 @@ void training(OperatorState& s, const HttpRequest& r, const std::string& rest, c
                   fmt::format("{} does not take {}", replace_invalid_utf8(r.path), r.method));
   };
   if (rest.empty()) {
-    if (r.method == "POST") return reply->send(json_answer(s.jobs->create(r.body)));
+    if (r.method == "POST") return reply->send(answer_json(s.jobs->create(r.body)));
     if (r.method != "GET") wrong();
-    return reply->send(json_answer(s.jobs->list()));
+    return reply->send(answer_json(s.jobs->list()));
   }
   const size_t slash = rest.find('/', 1);
   const std::string id = rest.substr(1, slash == std::string::npos ? slash : slash - 1),
                     verb = slash == std::string::npos ? "" : rest.substr(slash + 1);
   if (verb.empty()) {
     if (r.method != "GET") wrong();
-    return reply->send(json_answer(s.jobs->get(id)));
+    return reply->send(answer_json(s.jobs->get(id)));
   }
   if (verb == "cancel" || verb == "resume") {
     if (r.method != "POST") wrong();
-    return reply->send(json_answer(verb == "cancel" ? s.jobs->cancel(id) : s.jobs->resume(id)));
+    return reply->send(answer_json(verb == "cancel" ? s.jobs->cancel(id) : s.jobs->resume(id)));
   }
   if (rest[0] != '/' || verb != "events")
     refuse_status(404, "invalid_request_error", "not_found",
@@ -325,27 +325,27 @@ void Operator::handle(const HttpRequest& r, std::shared_ptr<Reply> out) {
     const int key = s.keys->find(r.header("Authorization"));
     if (p == "/health") {
       if (s.draining) return reply->send({503, {{"Content-Type", "application/json"}}, R"({"status":"draining"})"});
-      return reply->send(json_answer(R"({"status":"ok"})"));
+      return reply->send(answer_json(R"({"status":"ok"})"));
     }
     if (p == "/metrics")
       return reply->send({200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}}, metrics_text(s)});
-    if (p == "/openapi.json") return reply->send(json_answer(openapi_document()));
+    if (p == "/openapi.json") return reply->send(answer_json(openapi_document()));
     if (s.coach && (p == "/coach" || p.starts_with("/coach/"))) return coach(s, r, reply);
     if (!s.settings.upstream.empty() && !jobs) return forward(s, r, reply, s.keys->enter(key));
-    if (p == "/v1/models") return reply->send(json_answer(models_json(s, nullptr)));
+    if (p == "/v1/models") return reply->send(answer_json(models_json(s, nullptr)));
     if (p.starts_with("/v1/models/")) {
       const auto name = net::percent_decode(std::string_view(p).substr(11));  // clients encode the id: org%2Fmodel
       if (!name || !is_valid_utf8(*name))
         refuse_status(400, "invalid_request_error", "", "the model's name in the path is not encoded as URLs are");
-      return reply->send(json_answer(models_json(s, &*name)));
+      return reply->send(answer_json(models_json(s, &*name)));
     }
     if (jobs) return training(s, r, p.substr(std::string_view("/v1/training/jobs").size()), reply);
     if (s.served.names.empty())
       refuse_status(503, "server_error", "no_model", "this server serves no model: start it with --model");
-    if (p == "/tokenizer_info") return reply->send(json_answer(tokenizer_info(s)));
+    if (p == "/tokenizer_info") return reply->send(answer_json(tokenizer_info(s)));
     auto ticket = s.keys->enter(key);
-    if (p == "/tokenize") return reply->send(json_answer(tokenize(s, r.body)));
-    if (p == "/detokenize") return reply->send(json_answer(detokenize(s, r.body)));
+    if (p == "/tokenize") return reply->send(answer_json(tokenize(s, r.body)));
+    if (p == "/detokenize") return reply->send(answer_json(detokenize(s, r.body)));
     if (p == "/v1/chat/completions") return chat_completions(s, r, reply, std::move(ticket), key);
     if (p == "/v1/completions") return completions(s, r, reply, std::move(ticket), key);
     return embeddings(s, r, reply, std::move(ticket), key);

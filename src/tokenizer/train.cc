@@ -90,7 +90,7 @@ void check_special(const TrainOptions& o) {
   among(o.pad_token, "pad_token");
 }
 
-void add_special(Spec& spec, const std::string& t, int32_t id) {
+void add_specials(Spec& spec, const std::string& t, int32_t id) {
   spec.model.put(id, t);
   spec.added.push_back({id, t, true, false, false, false, false});
 }
@@ -128,9 +128,9 @@ Trained train_byte_level_bpe(const TrainOptions& options, const std::function<bo
                    t);
     const auto first = static_cast<int32_t>(learned.tokens.size());
     put_as_ranks(std::move(learned.tokens), spec.model);
-    for (size_t i = 0; i < special.size(); ++i) add_special(spec, special[i], first + static_cast<int32_t>(i));
+    for (size_t i = 0; i < special.size(); ++i) add_specials(spec, special[i], first + static_cast<int32_t>(i));
   } else {
-    for (size_t i = 0; i < special.size(); ++i) add_special(spec, special[i], static_cast<int32_t>(i));
+    for (size_t i = 0; i < special.size(); ++i) add_specials(spec, special[i], static_cast<int32_t>(i));
     for (size_t i = special.size(); i < learned.tokens.size(); ++i)
       spec.model.put(static_cast<int32_t>(i), learned.tokens[i]);
     spec.model.merges = std::move(learned.merges);

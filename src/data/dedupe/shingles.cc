@@ -48,7 +48,7 @@ constexpr std::array<uint8_t, 256> make_classes() {
 }
 constexpr std::array<uint8_t, 256> kClass = make_classes();
 
-bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+bool is_white(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 // Letters made small; kPadding bytes more at the end.
 void lower(std::string_view in, std::string* out) {
@@ -80,7 +80,7 @@ void normalise_text(std::string_view in, std::string* out) {
   for (size_t i = 0, n = 1; i < in.size(); i += n) {
     const char c = in[i];
     n = 1;
-    bool white = is_space(c);
+    bool white = is_white(c);
     if (!ascii && static_cast<signed char>(c) < 0)
       white = (unicode::Table::get()[unicode::decode(in.data() + i, n)] & unicode::kWhite) != 0;
     if (white) {

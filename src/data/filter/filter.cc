@@ -54,7 +54,7 @@ class HashSet {
 };
 
 // What measuring needs again for every row of one thread.
-struct Buffers {
+struct FilterBuffers {
   std::string normalised;
   Shingler words{config::ShingleUnit::kWords, 1}, repeated{config::ShingleUnit::kWords, kRepeated};
   std::vector<uint32_t> hashes;
@@ -62,7 +62,7 @@ struct Buffers {
   HashSet seen;
 };
 
-double repeated_ngrams(Buffers& b, size_t words) {
+double repeated_ngrams(FilterBuffers& b, size_t words) {
   if (words < kRepeated) return 0;
   std::vector<uint64_t>& runs = b.runs;
   runs.clear();
@@ -118,7 +118,7 @@ TextMeasures measure_text(std::string_view text, bool lines, bool ngrams) {
     m.letters = static_cast<double>(letters) / static_cast<double>(seen);
     m.symbols = static_cast<double>(seen - letters - digits) / static_cast<double>(seen);
   }
-  thread_local Buffers b;
+  thread_local FilterBuffers b;
   normalise_text(text, &b.normalised);
   b.hashes.clear();
   b.words.append(b.normalised, &b.hashes);

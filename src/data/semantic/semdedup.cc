@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kIterations = 10;
 constexpr size_t kSamplePerCluster = 128;  // rows that centroids are found from; more change them little
-constexpr size_t kBlock = 64;              // rows that are compared at a time
+constexpr size_t kRowsAtATime = 64;        // rows that are compared at a time
 
 int32_t squared(const int16_t* x, size_t stride) {
   int32_t sum = 0;
@@ -111,15 +111,15 @@ void SemDedup::thin(std::span<const uint32_t> members, SemanticCopies* out) cons
   Panels kept(stride_), own(stride_);
   std::vector<uint32_t> kept_rows;
   std::vector<int32_t> kept_squares;
-  std::vector<int16_t> block(kBlock * stride_);
-  std::array<int32_t, kBlock * kPanel> products;
-  std::array<int32_t, kBlock * kBlock> inside;
-  std::array<int32_t, kBlock> squares;
+  std::vector<int16_t> block(kRowsAtATime * stride_);
+  std::array<int32_t, kRowsAtATime * kPanel> products;
+  std::array<int32_t, kRowsAtATime * kRowsAtATime> inside;
+  std::array<int32_t, kRowsAtATime> squares;
   struct Best {
     double cosine;
     uint32_t row;
   };
-  std::array<Best, kBlock> best;
+  std::array<Best, kRowsAtATime> best;
   // Few pairs are near the threshold: the rest is told by the product alone (lengths are kUnit within a thousandth).
   const double threshold = settings_.threshold;
   const auto low = static_cast<int32_t>(kUnitSquared * (threshold - 0.002));
@@ -128,8 +128,8 @@ void SemDedup::thin(std::span<const uint32_t> members, SemanticCopies* out) cons
     const double cosine = product / std::sqrt(static_cast<double>(square) * squares[r]);
     if (cosine >= threshold && cosine > best[r].cosine) best[r] = {cosine, row};
   };
-  for (size_t at = 0; at < members.size(); at += kBlock) {
-    const size_t count = std::min(kBlock, members.size() - at);
+  for (size_t at = 0; at < members.size(); at += kRowsAtATime) {
+    const size_t count = std::min(kRowsAtATime, members.size() - at);
     own.clear();
     for (size_t r = 0; r < count; ++r) {
       read_row(members[at + r], block.data() + r * stride_);
@@ -147,12 +147,12 @@ void SemDedup::thin(std::span<const uint32_t> members, SemanticCopies* out) cons
     for (size_t p = 0; p < own.panels(); ++p) {
       own.products(block.data(), count, p, products.data());
       for (size_t r = 0; r < count; ++r)
-        std::copy_n(products.data() + r * kPanel, kPanel, inside.data() + r * kBlock + p * kPanel);
+        std::copy_n(products.data() + r * kPanel, kPanel, inside.data() + r * kRowsAtATime + p * kPanel);
     }
     for (size_t r = 0; r < count; ++r) {
       for (size_t q = 0; q < r; ++q)
         if (out->stays[members[at + q]] == members[at + q])
-          look(r, inside[r * kBlock + q], squares[q], members[at + q]);
+          look(r, inside[r * kRowsAtATime + q], squares[q], members[at + q]);
       if (best[r].row != members[at + r]) {
         out->stays[members[at + r]] = best[r].row;
         out->similarity[members[at + r]] = static_cast<float>(best[r].cosine);

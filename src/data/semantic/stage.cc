@@ -15,7 +15,7 @@
 namespace mxt::data {
 namespace {
 
-constexpr std::string_view kRevision = "models 1 ";  // changes with what is said of equal rows
+constexpr std::string_view kModelsRevision = "models 1 ";  // changes with what is said of equal rows
 
 uint64_t key_of(const RowText& t) {
   Blake3 h;
@@ -30,7 +30,7 @@ uint64_t key_of(const RowText& t) {
 }
 
 // What a model says about the rows of a block that stay.
-struct Said {
+struct SaidOfRow {
   struct Header {
     char magic[8];
     uint64_t rows, stay;
@@ -78,7 +78,7 @@ class ModelPass {
   // `what` is for messages; `settings`: all but the rows that the values depend on.
   ModelPass(const char* what, std::string settings, size_t width, const BlockWork* work, Compute compute)
       : what_(what),
-        settings_(std::string(kRevision) + settings),
+        settings_(std::string(kModelsRevision) + settings),
         width_(width),
         work_(work),
         compute_(std::move(compute)) {
@@ -87,7 +87,7 @@ class ModelPass {
 
   // take(first row of the block, what is said of it), in the order of the rows.
   void run(const RowSource& source, const std::vector<bool>& stays,
-           const std::function<void(size_t, const Said&)>& take) {
+           const std::function<void(size_t, const SaidOfRow&)>& take) {
     double bytes = 0, before = 0;
     const std::vector<RowStream> streams = source.streams();
     for (const RowStream& s : streams) bytes += static_cast<double>(s.bytes());
@@ -95,7 +95,7 @@ class ModelPass {
     size_t at = 0, done = 0;
     for (const RowStream& stream : streams) {
       BlockReader reader(stream);
-      Said said;
+      SaidOfRow said;
       for (size_t block = 0; block == 0 || !said.last; ++block) {
         const std::string name = kept_ ? block_name(stream, block, settings_, &layouts_) : "";
         if (!kept_ || !said.find(*kept_, name, width_, stays, at)) {
@@ -103,7 +103,7 @@ class ModelPass {
           reader.read(block, &rows, &said.last);
           if (rows.size() > stays.size() - at) changed(source);
           said.rows = rows.size();
-          said.which = Said::staying(stays, at, rows.size());
+          said.which = SaidOfRow::staying(stays, at, rows.size());
           say(
               stream, rows, reader, &said,
               [&] {
@@ -129,7 +129,7 @@ class ModelPass {
   }
 
   // Some rows at a time, so that memory is bounded and a stop is quick.
-  void say(const RowStream& stream, const std::vector<Record>& rows, const BlockReader& reader, Said* said,
+  void say(const RowStream& stream, const std::vector<Record>& rows, const BlockReader& reader, SaidOfRow* said,
            const std::function<void()>& report, size_t* done) {
     constexpr size_t kRows = 1024;
     said->keys.clear();
@@ -180,7 +180,7 @@ void drop_by_models(const RowSource& source, const config::Data& data, const Mod
     std::vector<uint32_t> rows;
     ModelPass pass("embeddings", "embeddings " + embedder.digest(), width, work,
                    [&](std::span<const std::string> texts, float* out) { embedder.embed(texts, out); });
-    pass.run(source, *stays, [&](size_t first, const Said& s) {
+    pass.run(source, *stays, [&](size_t first, const SaidOfRow& s) {
       for (size_t i = 0; i < s.which.size(); ++i) {
         rows.push_back(static_cast<uint32_t>(first + s.which[i]));
         if (!dedup.add(s.keys[i], std::span(s.values).subspan(i * width, width)))
@@ -206,7 +206,7 @@ void drop_by_models(const RowSource& source, const config::Data& data, const Mod
                      models.scorer->perplexity(texts, wide.data());
                      std::copy(wide.begin(), wide.end(), out);
                    });
-    pass.run(source, *stays, [&](size_t first, const Said& s) {
+    pass.run(source, *stays, [&](size_t first, const SaidOfRow& s) {
       for (size_t i = 0; i < s.which.size(); ++i)
         if (static_cast<double>(s.values[i]) > *data.filter->max_perplexity)
           unlikely.push_back(static_cast<uint32_t>(first + s.which[i]));

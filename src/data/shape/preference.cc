@@ -32,7 +32,7 @@ OrderedJson after(const OrderedJson& messages, size_t n) {
   return rest;
 }
 
-bool begins_with(const OrderedJson& messages, const OrderedJson& first) {
+bool starts_with_turns(const OrderedJson& messages, const OrderedJson& first) {
   return messages.size() >= first.size() && std::equal(first.begin(), first.end(), messages.begin());
 }
 
@@ -138,7 +138,7 @@ Example read_chat_pair(const RowView& row, const OrderedJson& chosen, const Orde
   }
   if (prompt.empty()) need_prompt(row);
   // Answers that hold the prompt once more are whole conversations.
-  given = given && !(begins_with(chosen, prompt) && begins_with(rejected, prompt));
+  given = given && !(starts_with_turns(chosen, prompt) && starts_with_turns(rejected, prompt));
   const size_t n = given ? 0 : prompt.size();
   const auto answer = [&](const OrderedJson& messages, const char* column) {
     const OrderedJson rest = after(messages, n);

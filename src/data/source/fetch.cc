@@ -43,7 +43,7 @@ YamlNode front_matter(const std::string& readme) {
   return r.parsed && r.root.kind == YamlNode::Kind::kMap ? std::move(r.root) : none;
 }
 
-std::string text_of(const YamlNode& n, const char* key) {
+std::string scalar_of(const YamlNode& n, const char* key) {
   const YamlNode* v = n.find(key);
   return v && v->kind == YamlNode::Kind::kScalar ? v->text : "";
 }
@@ -60,30 +60,30 @@ Paths texts_of(const YamlNode* n) {
 
 // split → patterns of one entry of `configs`. data_files is a pattern, a list of patterns, or a list of
 // {split, path}; without it data_dir or the whole repository is meant, by names.
-struct Config {
+struct DatasetConfig {
   std::string name, folder;
   bool is_default = false;
   std::vector<std::pair<std::string, Paths>> splits;
 };
 
-std::vector<Config> configs_of(const std::string& readme) {
-  std::vector<Config> out;
+std::vector<DatasetConfig> configs_of(const std::string& readme) {
+  std::vector<DatasetConfig> out;
   const YamlNode head = front_matter(readme);
   const YamlNode* list = head.find("configs");
   if (!list || list->kind != YamlNode::Kind::kList) return out;
   for (const YamlNode& n : list->items) {
     if (n.kind != YamlNode::Kind::kMap) continue;
-    Config c;
-    c.name = text_of(n, "config_name");
+    DatasetConfig c;
+    c.name = scalar_of(n, "config_name");
     if (c.name.empty()) c.name = "default";
-    c.is_default = c.name == "default" || text_of(n, "default") == "true";
-    c.folder = text_of(n, "data_dir");
+    c.is_default = c.name == "default" || scalar_of(n, "default") == "true";
+    c.folder = scalar_of(n, "data_dir");
     if (const YamlNode* files = n.find("data_files")) {
       if (files->kind == YamlNode::Kind::kScalar) c.splits.push_back({"train", {files->text}});
       Paths plain;
       for (const YamlNode& f : files->items)
         if (f.kind == YamlNode::Kind::kMap)
-          c.splits.push_back({text_of(f, "split"), texts_of(f.find("path"))});
+          c.splits.push_back({scalar_of(f, "split"), texts_of(f.find("path"))});
         else if (f.kind == YamlNode::Kind::kScalar)
           plain.push_back(f.text);
       if (!plain.empty()) c.splits.push_back({"train", plain});
@@ -96,7 +96,7 @@ std::vector<Config> configs_of(const std::string& readme) {
   return out;
 }
 
-std::string join(const std::set<std::string>& all) {
+std::string listed(const std::set<std::string>& all) {
   std::string s;
   for (const std::string& x : all) s += (s.empty() ? "" : ", ") + x;
   return s;
@@ -110,7 +110,7 @@ SplitFiles by_names(const Paths& files, const std::string& split) {
   if (named.there.empty() && named.files.empty() && split == "train") out.paths = files;
   if (out.paths.empty() && !files.empty())
     out.why_none =
-        fmt::format("has no split \"{}\"; it has: {}", split, named.there.empty() ? "train" : join(named.there));
+        fmt::format("has no split \"{}\"; it has: {}", split, named.there.empty() ? "train" : listed(named.there));
   return out;
 }
 
@@ -191,10 +191,10 @@ FileKind sniff(const std::string& path) {
 SplitFiles choose_split_files(const Paths& files, const std::string& readme, const std::string& config,
                               const std::string& split) {
   check_split(split);
-  const std::vector<Config> configs = configs_of(readme);
-  const Config* chosen = nullptr;
+  const std::vector<DatasetConfig> configs = configs_of(readme);
+  const DatasetConfig* chosen = nullptr;
   std::set<std::string> names;
-  for (const Config& c : configs) {
+  for (const DatasetConfig& c : configs) {
     names.insert(c.name);
     if (config.empty() ? c.is_default && !chosen : c.name == config) chosen = &c;
   }
@@ -204,7 +204,7 @@ SplitFiles choose_split_files(const Paths& files, const std::string& readme, con
             fmt::format("{}; set data.hf_config to one of: {}",
                         config.empty() ? "has several configurations and none is the default"
                                        : fmt::format("has no configuration \"{}\"", config),
-                        join(names))};
+                        listed(names))};
   if (!chosen || chosen->splits.empty()) {
     const std::string folder = chosen ? chosen->folder : config;
     Paths own = data_files(files, folder);
@@ -223,7 +223,7 @@ SplitFiles choose_split_files(const Paths& files, const std::string& readme, con
   if (out.paths.empty())
     out.why_none = there.contains(split) ? fmt::format("names files for split \"{}\" that it does not have", split)
                                          : fmt::format("has no split \"{}\"; configuration \"{}\" has: {}", split,
-                                                       chosen->name, join(there));
+                                                       chosen->name, listed(there));
   return out;
 }
 

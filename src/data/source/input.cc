@@ -15,7 +15,7 @@
 namespace mxt::data {
 namespace {
 
-constexpr size_t kBuffer = size_t{1} << 18;
+constexpr size_t kReadBuffer = size_t{1} << 18;
 
 class File {
  public:
@@ -57,7 +57,7 @@ bool starts_with(std::string_view s, std::string_view head) { return s.substr(0,
 
 class Input::Unpacker {
  public:
-  explicit Unpacker(std::unique_ptr<File> file) : file_(std::move(file)), packed_(kBuffer) {}
+  explicit Unpacker(std::unique_ptr<File> file) : file_(std::move(file)), packed_(kReadBuffer) {}
   Unpacker(Unpacker&&) = default;
   virtual ~Unpacker() = default;
   virtual size_t read(char* to, size_t room) = 0;  // 0 = the end
@@ -158,7 +158,8 @@ class Input::Zstd : public Unpacker {
   size_t hint_ = 0;  // 0 = a frame has just ended
 };
 
-Input::Input(std::string path, const SourceLimits& limits) : path_(std::move(path)), limits_(limits), buffer_(kBuffer) {
+Input::Input(std::string path, const SourceLimits& limits)
+    : path_(std::move(path)), limits_(limits), buffer_(kReadBuffer) {
   std::error_code ec;
   if (const auto n = std::filesystem::file_size(path_, ec); !ec) file_bytes_ = n;
   auto plain = std::make_unique<Plain>(std::make_unique<File>(path_));

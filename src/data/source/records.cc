@@ -366,7 +366,7 @@ class Csv : public Reader {
   std::shared_ptr<const std::vector<std::string>> header_;
 };
 
-class Text : public Reader {
+class TextLines : public Reader {
  public:
   using Reader::Reader;
   bool next(Record* out) override {
@@ -410,7 +410,7 @@ std::unique_ptr<RecordReader> open_records(const SourceFile& file, const SourceL
     case FileKind::kTsv:
       return std::make_unique<Csv>(file, limits);
     case FileKind::kText:
-      return std::make_unique<Text>(file, limits);
+      return std::make_unique<TextLines>(file, limits);
     case FileKind::kParquet:
       return open_parquet(file, limits);
   }

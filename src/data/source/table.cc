@@ -19,16 +19,8 @@ constexpr const char* kMemory = "600MB";
 // Longest row of a text file under data.sql: DuckDB's buffers are multiples of it.
 constexpr uint64_t kMaxRow = uint64_t{16} << 20;
 
-std::string quoted(std::string_view s, char q) {
-  std::string out(1, q);
-  for (char c : s) {
-    if (c == q) out += q;
-    out += c;
-  }
-  return out + q;
-}
-std::string literal(std::string_view s) { return quoted(s, '\''); }
-std::string identifier(std::string_view s) { return quoted(s, '"'); }
+std::string literal(std::string_view s) { return sql_quoted(s, '\''); }
+std::string identifier(std::string_view s) { return sql_quoted(s, '"'); }
 
 // The first line, without the caret drawing that follows it; of CSV the reason and the file stand on later ones.
 std::string first_line(const char* text) {

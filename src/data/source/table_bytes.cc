@@ -7,13 +7,14 @@
 #include <vector>
 
 namespace mxt::data {
-namespace {
 
-std::string quoted(std::string_view s, char q) {
+std::string sql_quoted(std::string_view s, char q) {
   std::string out(1, q);
   for (char c : s) out.append(c == q ? 2 : 1, c);
   return out + q;
 }
+
+namespace {
 
 // How a type is written ends at the first of `ends` outside brackets and quotes.
 size_t end_of(std::string_view s, std::string_view ends) {
@@ -57,7 +58,7 @@ std::vector<std::pair<std::string, std::string_view>> fields_of(std::string_view
 // JPEG, PNG, WebP, and what a picture may be by mistake: GIF, TIFF. All begin with bytes that base64 shows whole.
 constexpr std::string_view kPictures[] = {"/9j/", "iVBORw0KGgo", "UklGR", "R0lGOD", "SUkqA", "TU0AK"};
 
-std::string text_of(const std::string& value, bool picture) {
+std::string text_sql(const std::string& value, bool picture) {
   std::string any = picture ? fmt::format("{} IS NOT NULL", value) : "";
   for (const std::string_view begins : kPictures)
     if (!picture) any += fmt::format("{}starts_with(base64({}), '{}')", any.empty() ? "" : " OR ", value, begins);
@@ -66,7 +67,7 @@ std::string text_of(const std::string& value, bool picture) {
 }
 
 std::string convert(std::string_view type, const std::string& value, bool picture, int depth) {
-  if (type == "BLOB") return text_of(value, picture);
+  if (type == "BLOB") return text_sql(value, picture);
   if (type.find("BLOB") == type.npos) return "";
   if (type.ends_with("]")) {
     const std::string item = fmt::format("x{}", depth);
@@ -77,11 +78,11 @@ std::string convert(std::string_view type, const std::string& value, bool pictur
   std::string members;
   bool any = false;
   for (const auto& [name, of] : fields_of(type.substr(7, type.size() - 8))) {
-    const std::string member = fmt::format("{}[{}]", value, quoted(name, '\''));
+    const std::string member = fmt::format("{}[{}]", value, sql_quoted(name, '\''));
     const std::string inner = convert(of, member, name == "bytes", depth);
     any = any || !inner.empty();
     members +=
-        fmt::format("{}{} := {}", members.empty() ? "" : ", ", quoted(name, '"'), inner.empty() ? member : inner);
+        fmt::format("{}{} := {}", members.empty() ? "" : ", ", sql_quoted(name, '"'), inner.empty() ? member : inner);
   }
   return any ? fmt::format("CASE WHEN {} IS NOT NULL THEN struct_pack({}) END", value, members) : "";
 }

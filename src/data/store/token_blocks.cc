@@ -10,12 +10,12 @@ namespace {
 
 // The header, the counts of all rows, then ids and labels of all, then what was redacted. Labels that are the ids or
 // kNoTarget, as all but finished token rows have them, are lengths of runs: not trained, trained, not trained, …
-struct Header {
+struct TokensHeader {
   char magic[8];
   uint64_t rows, ids, labels, redacted, pictures;
   uint32_t shape, last;
 };
-constexpr char kMagic[8] = {'m', 'x', 't', 't', 'o', 'k', '0', '3'};
+constexpr char kTokensMagic[8] = {'m', 'x', 't', 't', 'o', 'k', '0', '3'};
 enum Form : uint8_t { kAllTrained, kRuns, kLabels };
 struct Counts {
   uint32_t ids, labels, second, pictures;
@@ -57,8 +57,8 @@ bool expand_runs(std::span<const int32_t> runs, Document* d) {
 }  // namespace
 
 void put_tokens(const Kept& kept, const std::string& name, const TokenBlock& block) {
-  std::vector<Header> h(1);
-  std::memcpy(h[0].magic, kMagic, sizeof kMagic);
+  std::vector<TokensHeader> h(1);
+  std::memcpy(h[0].magic, kTokensMagic, sizeof kTokensMagic);
   std::vector<Counts> counts;
   std::vector<int32_t> ids, labels;
   std::vector<DocumentPicture> pictures;
@@ -90,14 +90,15 @@ std::optional<TokenBlock> find_tokens(const Kept& kept, const std::string& name)
   const std::optional<std::string> bytes = kept.find(name);
   if (!bytes) return std::nullopt;
   KeptReader in(*bytes);
-  std::vector<Header> h;
+  std::vector<TokensHeader> h;
   std::vector<Counts> counts;
   std::vector<int32_t> ids, labels;
   std::vector<DocumentPicture> pictures;
   TokenBlock out;
-  if (!in.take(&h, 1) || std::memcmp(h[0].magic, kMagic, sizeof kMagic) != 0 || !in.take(&counts, h[0].rows) ||
-      !in.take(&ids, h[0].ids) || !in.take(&labels, h[0].labels) || !in.take(&pictures, h[0].pictures) ||
-      !in.take(&out.redacted, h[0].redacted) || !in.done() || h[0].shape > static_cast<uint32_t>(Shape::kCalls) ||
+  if (!in.take(&h, 1) || std::memcmp(h[0].magic, kTokensMagic, sizeof kTokensMagic) != 0 ||
+      !in.take(&counts, h[0].rows) || !in.take(&ids, h[0].ids) || !in.take(&labels, h[0].labels) ||
+      !in.take(&pictures, h[0].pictures) || !in.take(&out.redacted, h[0].redacted) || !in.done() ||
+      h[0].shape > static_cast<uint32_t>(Shape::kCalls) ||
       (!out.redacted.empty() && out.redacted.size() != counts.size()))
     return std::nullopt;
   out.shape = static_cast<Shape>(h[0].shape);

@@ -44,7 +44,7 @@ OrderedJson function_of(const Described& d) {
           {"parameters", {{"type", "object"}, {"properties", properties}, {"required", required}}}};
 }
 
-const Described& described(std::string_view tool) {
+const Described& description_of(std::string_view tool) {
   return *std::find_if(kDescribed.begin(), kDescribed.end(), [&](const Described& d) { return d.tool == tool; });
 }
 
@@ -56,7 +56,7 @@ OrderedJson offered(Draws& draws, std::string_view asked, size_t count, bool fit
   OrderedJson tools = OrderedJson::array();
   const size_t place = fits ? draws.below(count + 1) : count + 1;
   for (size_t i = 0; i <= count; ++i) {
-    if (i == place) tools.push_back(function_of(described(asked)));
+    if (i == place) tools.push_back(function_of(description_of(asked)));
     if (i == count) break;
     const size_t which = draws.below(others.size());
     tools.push_back(function_of(*others[which]));
@@ -70,7 +70,7 @@ enum class ToolUse { kSimple, kMultiple, kParallel, kIrrelevance };
 SynthRow draw_kind(Draws& draws, ToolUse kind) {
   const ToolRequest& asked = tool_requests()[draws.deal("tool", tool_requests().size())];
   const size_t requests = kind == ToolUse::kParallel ? 2 + draws.deal("calls", 2) : 1;
-  const Described& d = described(asked.tool);
+  const Described& d = description_of(asked.tool);
   SynthRow row;
   OrderedJson calls = OrderedJson::array(), results = OrderedJson::array();
   for (size_t i = 0; i < requests; ++i) {

@@ -16,7 +16,7 @@
 namespace mxt::eval {
 namespace {
 
-using Type = CoreTask::Type;
+using TaskType = CoreTask::Type;
 
 // eval_meta_data.csv: label → percent.
 std::map<std::string, double> read_baselines(const std::string& path) {
@@ -39,17 +39,17 @@ std::map<std::string, double> read_baselines(const std::string& path) {
   return out;
 }
 
-std::string text_of(const OrderedJson& task, const char* key, const std::string& where) {
+std::string yaml_text(const OrderedJson& task, const char* key, const std::string& where) {
   const auto it = task.find(key);
   if (it == task.end() || !it->is_string() || it->get<std::string>().empty())
     fail_input("{}: {} is missing or no text", where, key);
   return *it;
 }
 
-Type type_of(const std::string& name, const std::string& where) {
-  if (name == "multiple_choice") return Type::kMultipleChoice;
-  if (name == "schema") return Type::kSchema;
-  if (name == "language_modeling") return Type::kLanguageModeling;
+TaskType type_of(const std::string& name, const std::string& where) {
+  if (name == "multiple_choice") return TaskType::kMultipleChoice;
+  if (name == "schema") return TaskType::kSchema;
+  if (name == "language_modeling") return TaskType::kLanguageModeling;
   fail_input("{}: icl_task_type \"{}\" is none of multiple_choice, schema, language_modeling", where, name);
 }
 
@@ -57,7 +57,7 @@ void check_text(const OrderedJson& item, const char* key, const std::string& whe
   if (!item.contains(key) || !item[key].is_string()) fail_input("{}: \"{}\" is missing or no text", where, key);
 }
 
-void check_options(const OrderedJson& item, const char* key, const std::string& where) {
+void check_choices(const OrderedJson& item, const char* key, const std::string& where) {
   const auto it = item.find(key);
   const bool texts = it != item.end() && it->is_array() && !it->empty() &&
                      std::all_of(it->begin(), it->end(), [](const OrderedJson& x) { return x.is_string(); });
@@ -68,21 +68,21 @@ void check_options(const OrderedJson& item, const char* key, const std::string& 
     fail_input("{}: \"gold\" is no index of \"{}\"", where, key);
 }
 
-void check_item(const OrderedJson& item, Type type, const std::string& where) {
+void check_item(const OrderedJson& item, TaskType type, const std::string& where) {
   if (!item.is_object()) fail_input("{}: is no object", where);
-  if (type == Type::kMultipleChoice) {
+  if (type == TaskType::kMultipleChoice) {
     check_text(item, "query", where);
-    check_options(item, "choices", where);
-  } else if (type == Type::kSchema) {
+    check_choices(item, "choices", where);
+  } else if (type == TaskType::kSchema) {
     check_text(item, "continuation", where);
-    check_options(item, "context_options", where);
+    check_choices(item, "context_options", where);
   } else {
     check_text(item, "context", where);
     check_text(item, "continuation", where);
   }
 }
 
-std::vector<OrderedJson> read_items(const std::string& path, Type type) {
+std::vector<OrderedJson> read_items(const std::string& path, TaskType type) {
   std::vector<OrderedJson> items;
   const auto rows = data::open_records({path, data::FileKind::kJsonLines});
   data::Record r;
@@ -94,13 +94,13 @@ std::vector<OrderedJson> read_items(const std::string& path, Type type) {
   return items;
 }
 
-CoreTask read_task(const OrderedJson& t, const std::string& folder, const std::string& where,
-                   const std::map<std::string, double>& baselines, int64_t limit) {
+CoreTask read_bundle_task(const OrderedJson& t, const std::string& folder, const std::string& where,
+                          const std::map<std::string, double>& baselines, int64_t limit) {
   CoreTask task;
   if (!t.is_object()) fail_input("{}: is no map", where);
-  task.label = text_of(t, "label", where);
+  task.label = yaml_text(t, "label", where);
   const std::string named = fmt::format("{} (label {})", where, task.label);
-  task.type = type_of(text_of(t, "icl_task_type", named), named);
+  task.type = type_of(yaml_text(t, "icl_task_type", named), named);
   const auto shots = t.find("num_fewshot");
   if (shots == t.end() || !shots->is_array() || shots->empty() || !(*shots)[0].is_number_integer() || (*shots)[0] < 0)
     fail_input("{}: num_fewshot is missing or no list of numbers", named);
@@ -113,7 +113,7 @@ CoreTask read_task(const OrderedJson& t, const std::string& folder, const std::s
   if (baseline == baselines.end())
     fail_input("{}: eval_meta_data.csv has no \"Random baseline\" for it (0 to below 100)", named);
   task.baseline = baseline->second;
-  const std::string uri = text_of(t, "dataset_uri", named);
+  const std::string uri = yaml_text(t, "dataset_uri", named);
   const fs::path inside = fs::path(uri).lexically_normal();
   if (inside.is_absolute() || inside.string().starts_with(".."))
     fail_input("{}: dataset_uri \"{}\" leaves the bundle", named, uri);
@@ -145,7 +145,7 @@ std::vector<CoreTask> read_core_bundle(const std::string& folder, int64_t limit)
   const std::map<std::string, double> baselines = read_baselines(meta);
   std::vector<CoreTask> out;
   for (size_t i = 0; i < tasks->size(); ++i) {
-    out.push_back(read_task((*tasks)[i], folder, fmt::format("{}: icl_tasks[{}]", config, i), baselines, limit));
+    out.push_back(read_bundle_task((*tasks)[i], folder, fmt::format("{}: icl_tasks[{}]", config, i), baselines, limit));
     for (size_t k = 0; k < i; ++k)
       if (out[k].label == out[i].label) fail_input("{}: icl_tasks[{}]: label {} stands twice", config, i, out[i].label);
   }

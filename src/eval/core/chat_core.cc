@@ -25,7 +25,7 @@ const OrderedJson& need(const OrderedJson& row, const char* key, const std::stri
   return *it;
 }
 
-std::string text(const OrderedJson& row, const char* key, const std::string& where) {
+std::string field_text(const OrderedJson& row, const char* key, const std::string& where) {
   const OrderedJson& v = need(row, key, where);
   if (!v.is_string()) fail_input("{}: \"{}\" is no text", where, key);
   return v;
@@ -55,10 +55,10 @@ Item read_arc(const OrderedJson& row, const std::string& where) {
   const auto said = texts(choices, "text", where);
   if (said.size() != item.letters.size())
     fail_input("{}: \"choices\" has {} texts and {} labels", where, said.size(), item.letters.size());
-  item.gold = text(row, "answerKey", where);
+  item.gold = field_text(row, "answerKey", where);
   if (std::find(item.letters.begin(), item.letters.end(), item.gold) == item.letters.end())
     fail_input("{}: \"answerKey\" {} is none of the labels", where, item.gold);
-  item.asked = multiple_choice(text(row, "question", where), item.letters, said);
+  item.asked = multiple_choice(field_text(row, "question", where), item.letters, said);
   return item;
 }
 
@@ -70,23 +70,23 @@ Item read_mmlu(const OrderedJson& row, const std::string& where) {
   const OrderedJson& answer = need(row, "answer", where);
   if (!answer.is_number_integer() || answer < 0 || answer > 3) fail_input("{}: \"answer\" is none of 0 to 3", where);
   item.gold = item.letters[answer.get<size_t>()];
-  item.asked = multiple_choice(text(row, "question", where), item.letters, said);
+  item.asked = multiple_choice(field_text(row, "question", where), item.letters, said);
   return item;
 }
 
 Item read_gsm8k(const OrderedJson& row, const std::string& where) {
   Item item;
-  item.asked = text(row, "question", where);
-  item.gold = answered_number(text(row, "answer", where));
+  item.asked = field_text(row, "question", where);
+  item.gold = answered_number(field_text(row, "answer", where));
   if (item.gold.empty()) fail_input("{}: \"answer\" has no \"#### number\"", where);
   return item;
 }
 
 Item read_humaneval(const OrderedJson& row, const std::string& where) {
   Item item;
-  item.asked = text(row, "prompt", where);
-  item.test = text(row, "test", where);
-  item.entry_point = text(row, "entry_point", where);
+  item.asked = field_text(row, "prompt", where);
+  item.test = field_text(row, "test", where);
+  item.entry_point = field_text(row, "entry_point", where);
   return item;
 }
 
@@ -96,7 +96,7 @@ constexpr Source kSources[] = {{"ARC-Easy", "allenai/ai2_arc", "ARC-Easy", 0.25,
                                {"GSM8K", "openai/gsm8k", "main", 0, read_gsm8k},
                                {"HumanEval", "openai/humaneval", "openai_humaneval", 0, read_humaneval}};
 
-ChatTask read_task(const Source& source, const std::string& folder, int64_t limit) {
+ChatTask read_chat_task(const Source& source, const std::string& folder, int64_t limit) {
   ChatTask task{source.name, source.baseline, {}};
   const OrderedJson config = {{"task", source.name}, {"dataset_path", source.path}, {"dataset_name", source.config}};
   Dataset data(config, {folder});
@@ -179,7 +179,7 @@ std::vector<ChatTask> read_chat_tasks(const std::string& folder, const std::vect
       fail_input("ChatCORE has no task {}: ARC-Easy, ARC-Challenge, MMLU, GSM8K, HumanEval", name);
   for (const Source& source : kSources)
     if (names.empty() || std::find(names.begin(), names.end(), source.name) != names.end())
-      tasks.push_back(read_task(source, folder, limit));
+      tasks.push_back(read_chat_task(source, folder, limit));
   return tasks;
 }
 

@@ -14,17 +14,17 @@ namespace {
 
 using Type = CoreTask::Type;
 
-std::string text(const OrderedJson& item, const char* key) { return item[key].get<std::string>(); }
+std::string text_in(const OrderedJson& item, const char* key) { return item[key].get<std::string>(); }
 
 // What stands before the delimiter and after it; of the item that is asked, with option `k`.
 std::pair<std::string, std::string> sides(const CoreTask& task, const OrderedJson& item, size_t k) {
   switch (task.type) {
     case Type::kMultipleChoice:
-      return {text(item, "query"), item["choices"][k]};
+      return {text_in(item, "query"), item["choices"][k]};
     case Type::kSchema:
-      return {item["context_options"][k], text(item, "continuation")};
+      return {item["context_options"][k], text_in(item, "continuation")};
     case Type::kLanguageModeling:
-      return {strip(text(item, "context")), text(item, "continuation")};
+      return {strip(text_in(item, "context")), text_in(item, "continuation")};
   }
   MXT_ASSERT(false);
 }

@@ -16,7 +16,7 @@ namespace {
 
 using pytext::PythonRegex;
 
-size_t count(const char* pattern, const std::string& text, bool multiline = false) {
+size_t matches_of(const char* pattern, const std::string& text, bool multiline = false) {
   return pytext::PythonRegex(pattern, "ifeval", false, multiline).find_all(text).size();
 }
 
@@ -230,22 +230,24 @@ const std::map<std::string, Check>& checks() {
        [](const Case& c) { return relation(c.word("relation"), sentences(c.text), c.number("num_sentences")); }},
       {"length_constraints:number_paragraphs", paragraphs},
       {"length_constraints:number_words",
-       [](const Case& c) { return relation(c.word("relation"), count("\\w+", c.text), c.number("num_words")); }},
+       [](const Case& c) { return relation(c.word("relation"), matches_of("\\w+", c.text), c.number("num_words")); }},
       {"length_constraints:nth_paragraph_first_word", paragraph_first_word},
       {"detectable_content:number_placeholders",
-       [](const Case& c) { return static_cast<int64_t>(count("\\[.*?\\]", c.text)) >= c.number("num_placeholders"); }},
+       [](const Case& c) {
+         return static_cast<int64_t>(matches_of("\\[.*?\\]", c.text)) >= c.number("num_placeholders");
+       }},
       {"detectable_content:postscript", postscript},
       {"detectable_format:number_bullet_lists",
        [](const Case& c) {
-         return static_cast<int64_t>(count("^\\s*\\*[^\\*].*$", c.text, true) + count("^\\s*-.*$", c.text, true)) ==
-                c.number("num_bullets");
+         return static_cast<int64_t>(matches_of("^\\s*\\*[^\\*].*$", c.text, true) +
+                                     matches_of("^\\s*-.*$", c.text, true)) == c.number("num_bullets");
        }},
       {"detectable_format:constrained_response", constrained},
       {"detectable_format:number_highlighted_sections", highlights},
       {"detectable_format:multiple_sections",
        [](const Case& c) {
-         return static_cast<int64_t>(count(("\\s?" + strip(c.word("section_spliter")) + "\\s?\\d+\\s?").c_str(),
-                                           c.text)) >= c.number("num_sections");
+         return static_cast<int64_t>(matches_of(("\\s?" + strip(c.word("section_spliter")) + "\\s?\\d+\\s?").c_str(),
+                                                c.text)) >= c.number("num_sections");
        }},
       {"detectable_format:json_format", json_format},
       {"detectable_format:title", title},

@@ -108,7 +108,7 @@ const std::set<std::string_view> kNothing = {"",     "#N/A",   "#N/A N/A", "#NA"
                                              "NaN",  "None",   "n/a",      "nan",  "null"};
 
 template <class T>
-std::optional<T> number(std::string_view s) {
+std::optional<T> number_in(std::string_view s) {
   s = trim(s);
   if (s.starts_with('+') && s.size() > 1 && s[1] != '-') s.remove_prefix(1);
   T value{};
@@ -158,20 +158,20 @@ void type_csv_columns(Table& t) {
         break;
       }
       const std::string& s = row[c].get_ref<const std::string&>();
-      whole = whole && number<int64_t>(s);
-      large = large && number<uint64_t>(s);
-      real = real && number<double>(s);
+      whole = whole && number_in<int64_t>(s);
+      large = large && number_in<uint64_t>(s);
+      real = real && number_in<double>(s);
       flag = flag && truth(s);
     }
     for (OrderedJson& row : t.rows) {
       if (!row[c].is_string()) continue;
       const std::string s = row[c];
       if (whole && !nothing)
-        row[c] = *number<int64_t>(s);
+        row[c] = *number_in<int64_t>(s);
       else if (large && !nothing)
-        row[c] = *number<uint64_t>(s);
+        row[c] = *number_in<uint64_t>(s);
       else if (real)
-        row[c] = *number<double>(s);
+        row[c] = *number_in<double>(s);
       else if (flag)
         row[c] = *truth(s);
     }

@@ -65,7 +65,7 @@ ValueId sigmoid_gate(Graph& g, ValueId x, ValueId gate) {
   return y;
 }
 
-static void derive_gate(Backward& b, const Op& op) {
+static void derive_delta_gate(Backward& b, const Op& op) {
   const ValueId x = op.in[0], gate = op.in[1], dx = b.like(x), dgate = b.like(gate);
   b.g.add_op(SigmoidGateGradOp{}, {x, gate, b.grad(op.out[0])}, {dx, dgate});
   b.accumulate(x, dx);
@@ -95,10 +95,10 @@ namespace {
 double with_state(const GatedDeltaOp& a, const PassSize& s, double products) {
   return s.tokens * products * 2.0 * static_cast<double>(a.value_heads * a.key_dim * a.value_dim);
 }
-double forward_products(const Graph&, const Op& op, const PassSize& s) {
+double rule_products(const Graph&, const Op& op, const PassSize& s) {
   return with_state(std::get<GatedDeltaOp>(op.attrs), s, 3);
 }
-double backward_products(const Graph&, const Op& op, const PassSize& s) {
+double rule_grad_products(const Graph&, const Op& op, const PassSize& s) {
   return with_state(std::get<GatedDeltaGradOp>(op.attrs).of, s, 7);
 }
 
@@ -107,11 +107,11 @@ double backward_products(const Graph&, const Op& op, const PassSize& s) {
 const OpInfo CausalConvOp::info{.name = "causal_conv", .derive = derive_conv, .repeat = Repeat::kYes};
 const OpInfo CausalConvGradOp::info{.name = "causal_conv_grad"};
 const OpInfo GatedDeltaOp::info{
-    .name = "gated_delta", .derive = derive_delta, .repeat = Repeat::kYes, .products = forward_products};
-const OpInfo GatedDeltaGradOp::info{.name = "gated_delta_grad", .products = backward_products};
+    .name = "gated_delta", .derive = derive_delta, .repeat = Repeat::kYes, .products = rule_products};
+const OpInfo GatedDeltaGradOp::info{.name = "gated_delta_grad", .products = rule_grad_products};
 const OpInfo GatedNormOp::info{.name = "gated_norm", .derive = derive_gated_norm, .repeat = Repeat::kCheap};
 const OpInfo GatedNormGradOp::info{.name = "gated_norm_grad"};
-const OpInfo SigmoidGateOp::info{.name = "sigmoid_gate", .derive = derive_gate, .repeat = Repeat::kCheap};
+const OpInfo SigmoidGateOp::info{.name = "sigmoid_gate", .derive = derive_delta_gate, .repeat = Repeat::kCheap};
 const OpInfo SigmoidGateGradOp::info{.name = "sigmoid_gate_grad"};
 const OpInfo SplitGatesOp::info{.name = "split_gates", .derive = derive_split, .repeat = Repeat::kYes};
 const OpInfo MergeGatesOp::info{.name = "merge_gates"};

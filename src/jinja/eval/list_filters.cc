@@ -410,7 +410,7 @@ Value attr_filter(Interp& in, const Value& v, const Args& args) {
   return get_attribute(m, v, name);
 }
 
-constexpr FilterEntry kFilters[] = {
+constexpr FilterEntry kListFilters[] = {
     {"attr", attr_filter},
     {"batch", batch_filter},
     {"count", length_filter},
@@ -441,7 +441,7 @@ constexpr FilterEntry kFilters[] = {
 }  // namespace
 
 FilterFn find_list_filter(std::string_view name) {
-  for (const FilterEntry& f : kFilters)
+  for (const FilterEntry& f : kListFilters)
     if (f.name == name) return f.function;
   return nullptr;
 }

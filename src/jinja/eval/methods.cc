@@ -9,7 +9,7 @@
 namespace mxt::jinja {
 namespace {
 
-bool one_of(std::string_view name, std::initializer_list<std::string_view> names) {
+bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
@@ -86,16 +86,16 @@ bool has_method(const Value& obj, std::string_view name) {
     case Kind::kString:
       return is_string_method(name);
     case Kind::kDict:
-      return one_of(name, {"get", "items", "keys", "values", "copy"});
+      return is_one_of(name, {"get", "items", "keys", "values", "copy"});
     case Kind::kList:
-      return one_of(name, {"index", "count", "copy"});
+      return is_one_of(name, {"index", "count", "copy"});
     case Kind::kRange:
     case Kind::kTuple:
-      return one_of(name, {"index", "count"});
+      return is_one_of(name, {"index", "count"});
     case Kind::kLoop:
-      return one_of(name, {"cycle", "changed"});
+      return is_one_of(name, {"cycle", "changed"});
     case Kind::kCycler:
-      return one_of(name, {"next", "reset"});
+      return is_one_of(name, {"next", "reset"});
     default:
       return false;
   }

@@ -9,7 +9,7 @@
 namespace mxt::jinja {
 namespace {
 
-constexpr int64_t kWidest = 100000;
+constexpr int64_t kWidestNumber = 100000;
 constexpr int64_t kMostDigits = 1000;  // after the point; a double has no more than 1074
 
 bool is_align(char c) { return c == '<' || c == '>' || c == '=' || c == '^'; }
@@ -92,7 +92,7 @@ FormatSpec parse_spec(Machine& m, const std::string& text) {
   const auto digits = [&](int64_t& n) {
     for (n = 0; peek() >= '0' && peek() <= '9'; ++i) {
       n = n * 10 + (text[i] - '0');
-      if (n > kWidest) m.fail_limit("formats a field of more than 100000 characters");
+      if (n > kWidestNumber) m.fail_limit("formats a field of more than 100000 characters");
     }
   };
   digits(spec.width);

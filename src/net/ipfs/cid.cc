@@ -11,7 +11,7 @@ constexpr std::string_view kBase32 = "abcdefghijklmnopqrstuvwxyz234567";
 constexpr std::string_view kBase58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
 constexpr uint64_t kSha256 = 0x12;
 
-std::string shown(std::string_view text) {
+std::string shown_path(std::string_view text) {
   std::string s(text.substr(0, 100));
   for (char& c : s)
     if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e) c = '?';
@@ -169,15 +169,15 @@ Cid parse_cid(std::string_view text) {
     if (text[0] == 'z') bytes = decode_base58(rest);
     if (text[0] == 'f' || text[0] == 'F') bytes = decode_bits(rest, "0123456789abcdef", 4);
   }
-  if (bytes.empty()) fail_input("\"{}\" is no content id; they begin with Qm, bafy or bafk", shown(text));
+  if (bytes.empty()) fail_input("\"{}\" is no content id; they begin with Qm, bafy or bafk", shown_path(text));
   std::string_view s = bytes;
   try {
     const Cid c = read_binary_cid(&s);
     if (s.empty()) return c;
   } catch (const Error& e) {
-    fail_input("\"{}\": {}", shown(text), e.what());
+    fail_input("\"{}\": {}", shown_path(text), e.what());
   }
-  fail_input("\"{}\" is no content id: it is too long", shown(text));
+  fail_input("\"{}\" is no content id: it is too long", shown_path(text));
 }
 
 UnixFsNode parse_unixfs(std::string_view block, std::string_view source) {

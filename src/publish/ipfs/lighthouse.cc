@@ -9,7 +9,7 @@
 namespace mxt::publish {
 namespace {
 
-constexpr const char* kRoot = "run";
+constexpr const char* kLighthouse = "run";
 
 class LighthouseStep : public Step {
  public:
@@ -35,7 +35,7 @@ class LighthouseStep : public Step {
     check(c);
     const auto expected = roots(c);
     Service lighthouse("Lighthouse at " + base_, c.around.http);
-    FormBody form = folder_form(run_.files, kRoot, false);
+    FormBody form = folder_form(run_.files, kLighthouse, false);
     net::HttpRequest q;
     q.method = "POST";
     q.url = url();
@@ -49,9 +49,9 @@ class LighthouseStep : public Step {
     require_whole(r, "Lighthouse at " + base_);
     std::string got;
     for (const std::string_view line : split(r.body, '\n'))  // one object; a node behind it may send one a file
-      if (const Json j = Json::parse(line, nullptr, false); j.is_object() && j.contains("Hash") &&
-                                                            j["Hash"].is_string() &&
-                                                            (got.empty() || j.value("Name", Json()) == Json(kRoot)))
+      if (const Json j = Json::parse(line, nullptr, false);
+          j.is_object() && j.contains("Hash") && j["Hash"].is_string() &&
+          (got.empty() || j.value("Name", Json()) == Json(kLighthouse)))
         got = j["Hash"].get<std::string>();
     if (got.empty()) fail_input("Lighthouse at {}: its answer names no id", base_);
     for (const DagRoot& root : expected)

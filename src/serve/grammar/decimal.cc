@@ -10,7 +10,7 @@ namespace mxt::serve {
 namespace {
 
 // Digits and perhaps a point, without a sign.
-Decimal read(std::string_view text, bool negative) {
+Decimal read_decimal(std::string_view text, bool negative) {
   const size_t point = std::min(text.find('.'), text.size());
   Decimal d;
   const std::string_view whole = text.substr(0, point);
@@ -61,7 +61,7 @@ std::optional<Decimal> decimal_of(const OrderedJson& v) {
     return std::nullopt;
   }
   const bool negative = text.starts_with('-');
-  return read(std::string_view(text).substr(negative), negative);
+  return read_decimal(std::string_view(text).substr(negative), negative);
 }
 
 int compare(const Decimal& a, const Decimal& b) {

@@ -10,7 +10,7 @@
 namespace mxt::serve {
 namespace {
 
-constexpr size_t kMaxPlaces = 30'000;
+constexpr size_t kMostPairs = 30'000;
 constexpr int64_t kMaxWork = 16'000'000;
 constexpr int64_t kNoEnd = INT64_MAX;
 
@@ -52,7 +52,7 @@ Places walk(const Key& first, const Next& next, const Ends& ends, const std::str
       if (!to) continue;
       const auto [it, fresh] = number.emplace(*to, found.size());
       if (fresh) found.push_back(*to);
-      if (found.size() > kMaxPlaces) fail_input("{}: what has to hold together here is too large", at);
+      if (found.size() > kMostPairs) fail_input("{}: what has to hold together here is too large", at);
       p.to[it->second].set(byte);
     }
     places.push_back(std::move(p));
@@ -190,7 +190,7 @@ JsonGrammar::Rule JsonGrammar::of_length(Rule r, int64_t least, int64_t most, co
         at);
   };
   Places places;
-  const auto room = std::max(least, static_cast<int64_t>(kMaxPlaces / 4 / plain.size()));
+  const auto room = std::max(least, static_cast<int64_t>(kMostPairs / 4 / plain.size()));
   if (most > std::max<int64_t>(4 * room, 512)) {  // it need not be tried
     places = counted_to(room);
     if (!places[0].alive) fail_input("{}: what has to hold together here is too large", at);

@@ -12,7 +12,7 @@
 namespace mxt::serve {
 namespace {
 
-constexpr int kMaxDepth = 64;
+constexpr int kMostDepth = 64;
 
 bool has_type(const OrderedJson& v, const std::string& name) {
   const JsonTypes t = type_of(v);
@@ -80,7 +80,7 @@ bool JsonGrammar::named_by_pattern(const OrderedJson& s, const std::string& name
 
 bool JsonGrammar::allows(const OrderedJson& s, const OrderedJson& v, const std::string& at, int depth,
                          Lookup& seen) const {
-  if (depth > kMaxDepth) fail_input("{}: the schema is nested too deeply", at);
+  if (depth > kMostDepth) fail_input("{}: the schema is nested too deeply", at);
   if (s.is_boolean()) return s.get<bool>();
   if (!s.is_object()) fail_input("{}: a schema is an object", at);
   auto inner = [&](const OrderedJson& schema, const OrderedJson& value) {

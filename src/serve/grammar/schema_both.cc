@@ -13,13 +13,13 @@ namespace {
 
 constexpr size_t kMaxCombined = 64;
 
-OrderedJson list_of(const OrderedJson& v) { return v.is_array() ? v : OrderedJson::array({v}); }
+OrderedJson array_of(const OrderedJson& v) { return v.is_array() ? v : OrderedJson::array({v}); }
 
 // Types that both allow; an integer is a number.
 OrderedJson common_types(const OrderedJson& a, const OrderedJson& b) {
   OrderedJson out = OrderedJson::array();
-  for (const auto& x : list_of(a))
-    for (const auto& y : list_of(b)) {
+  for (const auto& x : array_of(a))
+    for (const auto& y : array_of(b)) {
       if (x == y)
         out.push_back(x);
       else if ((x == "integer" && y == "number") || (x == "number" && y == "integer"))
@@ -183,8 +183,8 @@ OrderedJson JsonGrammar::both(const OrderedJson& a, const OrderedJson& b, const 
     } else if (key == "const") {
       throw NothingLeft(at + ": two values of \"const\"");
     } else if (key == "pattern") {  // all of them, as a list
-      OrderedJson all = list_of(old);
-      for (const auto& p : list_of(v)) all.push_back(p);
+      OrderedJson all = array_of(old);
+      for (const auto& p : array_of(v)) all.push_back(p);
       old = all;
     } else if (key == "not") {
       if (is_list_of_values(old) && is_list_of_values(v))

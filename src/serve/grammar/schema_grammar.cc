@@ -14,7 +14,7 @@
 namespace mxt::serve {
 namespace {
 
-constexpr int kMaxDepth = 64;
+constexpr int kMostNesting = 64;
 constexpr int64_t kMaxCount = int64_t{1} << 31, kMaxCopies = 2'000'000;
 constexpr size_t kMaxPermuted = 8;  // values of a list without repetition: one rule for each set of those used
 
@@ -158,7 +158,7 @@ const OrderedJson& JsonGrammar::target(const OrderedJson& ref, const std::string
 // Through references with nothing beside them.
 const OrderedJson& JsonGrammar::resolved(const OrderedJson& s) const {
   const OrderedJson* at = &s;
-  for (int i = 0; i < kMaxDepth && at->is_object() && at->contains("$ref"); ++i) {
+  for (int i = 0; i < kMostNesting && at->is_object() && at->contains("$ref"); ++i) {
     OrderedJson beside = *at;
     beside.erase("$ref");
     if (demands(beside)) break;
@@ -170,7 +170,7 @@ const OrderedJson& JsonGrammar::resolved(const OrderedJson& s) const {
 // A schema of allOf or beside a $ref, with its own references put in.
 OrderedJson JsonGrammar::flat(OrderedJson s, const std::string& at) {
   for (int i = 0; s.is_object() && s.contains("$ref"); ++i) {
-    if (i > kMaxDepth) throw NothingLeft(fmt::format("{}: a $ref leads to itself", at));
+    if (i > kMostNesting) throw NothingLeft(fmt::format("{}: a $ref leads to itself", at));
     const OrderedJson& to = target(s["$ref"], at);
     s.erase("$ref");
     s = copied(both(s, to, at), at);
@@ -219,7 +219,7 @@ JsonGrammar::Rule JsonGrammar::some(size_t n, const std::function<Rule(size_t)>&
 }
 
 JsonGrammar::Rule JsonGrammar::value(const OrderedJson& s, const std::string& at, int depth) {
-  if (depth > kMaxDepth) fail_input("{}: the schema is nested too deeply", at);
+  if (depth > kMostNesting) fail_input("{}: the schema is nested too deeply", at);
   spend(16, at);
   if (s.is_boolean()) {
     if (!s.get<bool>()) throw NothingLeft(at + ": a schema that allows nothing");

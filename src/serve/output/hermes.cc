@@ -7,7 +7,7 @@
 namespace mxt::serve {
 namespace {
 
-constexpr std::string_view kOpen = "<tool_call>", kClose = "</tool_call>", kSpace = " \t\r\n",
+constexpr std::string_view kOpenTag = "<tool_call>", kCloseTag = "</tool_call>", kSpace = " \t\r\n",
                            kSlips = " \t\r\n,;}])";  // what models write behind a call by mistake
 
 // Walks the text of one JSON object as it comes and finds its top-level members: where the value of a key begins and
@@ -109,7 +109,7 @@ class Hermes final : public OutputParser {
   void finish(Deltas& out, bool ended) override {
     if (state_ == State::kCall)
       end_call(false, ended, out);
-    else if (state_ == State::kText || !kClose.starts_with(held_))
+    else if (state_ == State::kText || !kCloseTag.starts_with(held_))
       say(held_, out);
     held_.clear();
   }
@@ -216,17 +216,17 @@ class Hermes final : public OutputParser {
     return false;
   }
   bool read_text_before(Deltas& out) {
-    const size_t open = held_.find(kOpen), close = still_open_ ? held_.find(kClose) : std::string::npos;
+    const size_t open = held_.find(kOpenTag), close = still_open_ ? held_.find(kCloseTag) : std::string::npos;
     if (close < open) {
       say(held_.substr(0, close), out);
-      held_.erase(0, close + kClose.size());
+      held_.erase(0, close + kCloseTag.size());
       still_open_ = false;
       after_call_ = true;
       return true;
     }
     if (open == std::string::npos) {
       // White space before a call is no content: it waits.
-      size_t keep = std::max(partial_tag(held_, kOpen), still_open_ ? partial_tag(held_, kClose) : 0);
+      size_t keep = std::max(partial_tag(held_, kOpenTag), still_open_ ? partial_tag(held_, kCloseTag) : 0);
       while (keep < held_.size() && kSpace.find(held_[held_.size() - keep - 1]) != std::string_view::npos) ++keep;
       say(held_.substr(0, held_.size() - keep), out);
       held_.erase(0, held_.size() - keep);
@@ -235,9 +235,9 @@ class Hermes final : public OutputParser {
     std::string before = held_.substr(0, open);
     before.erase(before.find_last_not_of(kSpace) + 1);
     say(before, out);
-    held_.erase(0, open + kOpen.size());
+    held_.erase(0, open + kOpenTag.size());
     still_open_ = false;
-    begin_call(std::string(kOpen));
+    begin_call(std::string(kOpenTag));
     return true;
   }
   bool read_call(Deltas& out) {
@@ -263,12 +263,12 @@ class Hermes final : public OutputParser {
       block_ += text;
       held_.erase(0, n);
     };
-    const size_t tag = std::min(held_.find(kOpen), held_.find(kClose));
-    pass(std::min(tag, held_.size() - std::max(partial_tag(held_, kOpen), partial_tag(held_, kClose))));
+    const size_t tag = std::min(held_.find(kOpenTag), held_.find(kCloseTag));
+    pass(std::min(tag, held_.size() - std::max(partial_tag(held_, kOpenTag), partial_tag(held_, kCloseTag))));
     if (tag == std::string::npos) return false;
-    if (held_.starts_with(kClose) && !is_call()) {
-      if (!call_.opening.empty()) block_ += kClose;
-      held_.erase(0, kClose.size());
+    if (held_.starts_with(kCloseTag) && !is_call()) {
+      if (!call_.opening.empty()) block_ += kCloseTag;
+      held_.erase(0, kCloseTag.size());
     }
     end_call(true, true, out);
     if (call_.begun) return state_ = State::kBehind, true;
@@ -280,10 +280,10 @@ class Hermes final : public OutputParser {
     held_.erase(0, held_.find_first_not_of(kSlips));
     if (held_.empty()) return false;
     if (held_[0] == '{') return begin_call(""), true;
-    if (held_.starts_with(kClose)) {
-      held_.erase(0, kClose.size());
-    } else if (!held_.starts_with(kOpen)) {
-      if (kClose.starts_with(held_) || kOpen.starts_with(held_)) return false;
+    if (held_.starts_with(kCloseTag)) {
+      held_.erase(0, kCloseTag.size());
+    } else if (!held_.starts_with(kOpenTag)) {
+      if (kCloseTag.starts_with(held_) || kOpenTag.starts_with(held_)) return false;
       still_open_ = true;
     }
     state_ = State::kText;

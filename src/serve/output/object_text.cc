@@ -8,7 +8,7 @@
 namespace mxt::serve {
 namespace {
 
-constexpr std::string_view kSpace = " \t\r\n";
+constexpr std::string_view kJsonSpace = " \t\r\n";
 
 bool is_number(std::string_view s) {
   size_t i = 0;
@@ -30,7 +30,7 @@ bool is_number(std::string_view s) {
 }
 
 // A number as other languages write it: +5, 007, .5, 5.
-std::string number(std::string_view s) {
+std::string number_text(std::string_view s) {
   std::string out;
   if (s.starts_with('+') || s.starts_with('-')) {
     if (s[0] == '-') out = "-";
@@ -52,7 +52,7 @@ std::string scalar(const std::string& s) {
   for (const char* none : {"null", "None", "undefined", "NaN", "nan", "Infinity", "inf", "-Infinity", "-inf"})
     if (s == none) return "null";
   if (is_number(s)) return s;
-  const std::string plain = number(s);
+  const std::string plain = number_text(s);
   return s.find_first_of("0123456789") != s.npos && is_number(plain) ? plain : "";
 }
 
@@ -163,7 +163,7 @@ void ObjectText::value(char c, std::string& out) {
 }
 
 void ObjectText::structure(char c, std::string& out) {
-  const bool space = kSpace.find(c) != std::string_view::npos,
+  const bool space = kJsonSpace.find(c) != std::string_view::npos,
              closes = !open_.empty() && c == (in_object() ? '}' : ']');
   auto fail = [&] { before_ = state_, state_ = State::kBroken; };
   switch (state_) {

@@ -9,9 +9,9 @@
 namespace mxt::serve {
 namespace {
 
-constexpr std::string_view kOpen = "<tool_call>", kClose = "</tool_call>",
+constexpr std::string_view kOpenCall = "<tool_call>", kCloseCall = "</tool_call>",
                            kFunction = "<function=", kFunctionEnd = "</function>",
-                           kParameter = "<parameter=", kParameterEnd = "</parameter>", kSpace = " \t\r\n";
+                           kParameter = "<parameter=", kParameterEnd = "</parameter>", kCallSpace = " \t\r\n";
 
 class QwenCoder final : public OutputParser {
  public:
@@ -28,7 +28,7 @@ class QwenCoder final : public OutputParser {
       finish_call(ended, out);
     else if (state_ == State::kOpened)
       say(opening_ + held_, out);
-    else if (state_ == State::kText || !kClose.starts_with(held_))
+    else if (state_ == State::kText || !kCloseCall.starts_with(held_))
       say(held_, out);
     held_.clear();
   }
@@ -39,7 +39,7 @@ class QwenCoder final : public OutputParser {
 
   void say(std::string text, Deltas& out) {
     if (after_call_) {  // white space behind a call is no content
-      text.erase(0, text.find_first_not_of(kSpace));
+      text.erase(0, text.find_first_not_of(kCallSpace));
       if (text.empty()) return;
       after_call_ = false;
     }
@@ -54,7 +54,7 @@ class QwenCoder final : public OutputParser {
   void give(std::string arguments, Deltas& out) {
     if (!arguments.empty()) out.push_back({Delta::Kind::kToolArguments, std::move(arguments), index_, {}, {}});
   }
-  void drop_space() { held_.erase(0, held_.find_first_not_of(kSpace)); }
+  void drop_space() { held_.erase(0, held_.find_first_not_of(kCallSpace)); }
   // Up to the first of these tags; false where none has come whole: what cannot begin one goes to `before`.
   bool find_tag(std::initializer_list<std::string_view> tags, std::string& before) {
     size_t first = std::string::npos, keep = 0;
@@ -83,19 +83,19 @@ class QwenCoder final : public OutputParser {
     return false;
   }
   bool read_text(Deltas& out) {
-    const bool tag = still_open_ ? find_tag({kOpen, kClose}, text_) : find_tag({kOpen}, text_);
+    const bool tag = still_open_ ? find_tag({kOpenCall, kCloseCall}, text_) : find_tag({kOpenCall}, text_);
     // White space before a tag is no content: it waits.
-    const size_t last = text_.find_last_not_of(kSpace) + 1;
+    const size_t last = text_.find_last_not_of(kCallSpace) + 1;
     say(text_.substr(0, last), out);
     text_.erase(0, last);
     if (!tag) return false;
-    if (held_.starts_with(kClose)) {
+    if (held_.starts_with(kCloseCall)) {
       say(text_, out);
-      held_.erase(0, kClose.size());
+      held_.erase(0, kCloseCall.size());
       after_call_ = true;
     } else {
-      held_.erase(0, kOpen.size());
-      opening_ = kOpen;
+      held_.erase(0, kOpenCall.size());
+      opening_ = kOpenCall;
       state_ = State::kOpened;
     }
     text_.clear();
@@ -103,7 +103,7 @@ class QwenCoder final : public OutputParser {
     return true;
   }
   bool read_name(Deltas& out) {
-    const size_t first = held_.find_first_not_of(kSpace);
+    const size_t first = held_.find_first_not_of(kCallSpace);
     if (first == std::string::npos) return false;
     const std::string_view seen = std::string_view(held_).substr(first);
     if (seen.size() < kFunction.size() && kFunction.starts_with(seen)) return false;
@@ -123,7 +123,7 @@ class QwenCoder final : public OutputParser {
     return true;
   }
   bool read_parameter(Deltas& out) {
-    if (!find_tag({kParameter, kFunctionEnd, kClose, kOpen, kFunction}, junk_)) return false;
+    if (!find_tag({kParameter, kFunctionEnd, kCloseCall, kOpenCall, kFunction}, junk_)) return false;
     if (!held_.starts_with(kParameter)) {
       if (held_.starts_with(kFunctionEnd)) held_.erase(0, kFunctionEnd.size());
       end_call(out);
@@ -139,9 +139,9 @@ class QwenCoder final : public OutputParser {
   // tag is missing.
   size_t value_end(size_t from) const {
     size_t end = std::min(held_.find(kParameterEnd, from), held_.find("\n" + std::string(kParameter), from));
-    for (const auto& [tag, follows] : {std::pair(kFunctionEnd, kClose), std::pair(kClose, kOpen)})
+    for (const auto& [tag, follows] : {std::pair(kFunctionEnd, kCloseCall), std::pair(kCloseCall, kOpenCall)})
       for (size_t at = held_.find(tag, from); at < end; at = held_.find(tag, at + 1)) {
-        const size_t next = held_.find_first_not_of(kSpace, at + tag.size());
+        const size_t next = held_.find_first_not_of(kCallSpace, at + tag.size());
         if (next != std::string::npos && std::string_view(held_).substr(next).starts_with(follows)) end = at;
       }
     return end;
@@ -170,9 +170,9 @@ class QwenCoder final : public OutputParser {
     const size_t name_end = held_.starts_with(kParameter) ? held_.find('>') : std::string::npos;
     if (name_end != std::string::npos) {
       size_t end = held_.size();
-      for (const std::string_view tag : {kClose, kFunctionEnd, kParameterEnd}) {
+      for (const std::string_view tag : {kCloseCall, kFunctionEnd, kParameterEnd}) {
         end -= partial_tag(std::string_view(held_).substr(0, end), tag);
-        const size_t last = std::string_view(held_).substr(0, end).find_last_not_of(kSpace) + 1;
+        const size_t last = std::string_view(held_).substr(0, end).find_last_not_of(kCallSpace) + 1;
         if (std::string_view(held_).substr(0, last).ends_with(tag)) end = last - tag.size();
       }
       end = std::max(end, name_end + 1);
@@ -192,10 +192,10 @@ class QwenCoder final : public OutputParser {
       state_ = State::kOpened;
       return true;
     }
-    if (held_.starts_with(kClose)) {
-      held_.erase(0, kClose.size());
-    } else if (!held_.starts_with(kOpen)) {
-      for (const std::string_view tag : {kFunction, kClose, kOpen})
+    if (held_.starts_with(kCloseCall)) {
+      held_.erase(0, kCloseCall.size());
+    } else if (!held_.starts_with(kOpenCall)) {
+      for (const std::string_view tag : {kFunction, kCloseCall, kOpenCall})
         if (tag.starts_with(held_)) return false;
       still_open_ = true;
     }
@@ -226,7 +226,7 @@ class QwenCoder final : public OutputParser {
   std::string spell(const std::string& key, const std::string& value) const {
     const JsonTypes allowed = types_of(key);
     if (allowed == kStringType) return quoted(value);
-    const size_t first = value.find_first_not_of(kSpace), last = value.find_last_not_of(kSpace);
+    const size_t first = value.find_first_not_of(kCallSpace), last = value.find_last_not_of(kCallSpace);
     std::string text = first == std::string::npos ? "" : value.substr(first, last - first + 1);
     if (text == "True") text = "true";
     if (text == "False") text = "false";

@@ -8,7 +8,7 @@
 namespace mxt::serve {
 namespace {
 
-constexpr int kMaxDepth = 32;
+constexpr int kDeepestType = 32;
 
 JsonTypes named(const std::string& type) {
   if (type == "null") return kNullType;
@@ -22,7 +22,7 @@ JsonTypes named(const std::string& type) {
 }
 
 JsonTypes types_of(const OrderedJson& s, const OrderedJson& document, int depth) {
-  if (!s.is_object() || depth > kMaxDepth) return kAnyType;
+  if (!s.is_object() || depth > kDeepestType) return kAnyType;
   JsonTypes out = kAnyType;
   const auto list = [&](const char* key) { return s.contains(key) && s[key].is_array() ? &s[key] : nullptr; };
   if (s.contains("type") && s["type"].is_string()) out &= named(s["type"].get<std::string>());
@@ -54,7 +54,7 @@ JsonTypes types_of(const OrderedJson& s, const OrderedJson& document, int depth)
 
 // Of a member of objects that `s` allows; 0 where nothing is said of it.
 JsonTypes types_of_member(const OrderedJson& s, const std::string& name, const OrderedJson& document, int depth) {
-  if (!s.is_object() || depth > kMaxDepth) return 0;
+  if (!s.is_object() || depth > kDeepestType) return 0;
   JsonTypes out = 0;
   const auto hold = [&](JsonTypes types) {
     if (types != 0) out = out == 0 ? types : out & types;
@@ -79,7 +79,7 @@ JsonTypes types_of_member(const OrderedJson& s, const std::string& name, const O
 }
 
 const OrderedJson* anchored(const OrderedJson& s, const std::string& name, int depth) {
-  if (depth > kMaxDepth || !s.is_structured()) return nullptr;
+  if (depth > kDeepestType || !s.is_structured()) return nullptr;
   if (s.is_object() && s.contains("$anchor") && s["$anchor"] == name) return &s;
   for (const auto& inner : s)
     if (const OrderedJson* found = anchored(inner, name, depth + 1)) return found;

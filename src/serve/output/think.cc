@@ -18,7 +18,7 @@ bool is_tag(std::string_view token) {
 
 namespace {
 
-constexpr std::string_view kOpen = "<think>", kClose = "</think>", kSpace = " \t\r\n";
+constexpr std::string_view kOpen = "<think>", kClose = "</think>", kThinkSpace = " \t\r\n";
 
 class Plain final : public OutputParser {
  public:
@@ -36,7 +36,7 @@ class Think final : public OutputParser {
   void push(std::string_view text, Deltas& out) override {
     held_ += text;
     if (state_ == State::kStart) {
-      const size_t first = held_.find_first_not_of(kSpace);
+      const size_t first = held_.find_first_not_of(kThinkSpace);
       const std::string_view seen =
           first == std::string::npos ? std::string_view() : std::string_view(held_).substr(first);
       if (seen.size() < kOpen.size() && kOpen.starts_with(seen)) return;

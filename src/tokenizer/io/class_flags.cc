@@ -10,7 +10,7 @@
 namespace mxt::tokenizer {
 namespace {
 
-std::optional<bool> flag(const Json& config, const char* key) {
+std::optional<bool> flag_at(const Json& config, const char* key) {
   const auto it = config.find(key);
   if (it == config.end() || !it->is_boolean()) return std::nullopt;
   return it->get<bool>();
@@ -26,7 +26,7 @@ void each(Json& part, const char* type, const F& f) {
   if (part.value("type", "") == type) f(part);
 }
 
-bool has(Json& part, const char* type) {
+bool has_class(Json& part, const char* type) {
   bool found = false;
   each(part, type, [&](Json&) { found = true; });
   return found;
@@ -44,8 +44,8 @@ bool is_loaded_as_it_is(std::string_view model_type) {
 // tokenization_llama.py, tokenization_code_llama.py, tokenization_gemma.py): the mark stands before a text, not after
 // each control token in it, but for LlamaTokenizer's `legacy`; Gemma has none.
 void make_llama(const std::string& kind, const Json& config, Spec& spec) {
-  const bool gemma = kind.starts_with("Gemma"), prefix = !gemma && flag(config, "add_prefix_space").value_or(true);
-  const bool always = kind.starts_with("Llama") && flag(config, "legacy").value_or(false);
+  const bool gemma = kind.starts_with("Gemma"), prefix = !gemma && flag_at(config, "add_prefix_space").value_or(true);
+  const bool always = kind.starts_with("Llama") && flag_at(config, "legacy").value_or(false);
   Json decoders = Json::array({{{"type", "Replace"}, {"pattern", {{"String", "\u2581"}}}, {"content", " "}},
                                {{"type", "ByteFallback"}},
                                {{"type", "Fuse"}}});
@@ -70,7 +70,7 @@ void make_llama(const std::string& kind, const Json& config, Spec& spec) {
 }  // namespace
 
 void apply_class_flags(const Json& config, std::string_view model_type, Spec& spec) {
-  spec.split_special = flag(config, "split_special_tokens").value_or(false);
+  spec.split_special = flag_at(config, "split_special_tokens").value_or(false);
   std::string kind = config.value("tokenizer_class", "");
   if (kind.ends_with("Fast")) kind.resize(kind.size() - 4);
   // Classes without rules of their own take the file as it is.
@@ -79,17 +79,17 @@ void apply_class_flags(const Json& config, std::string_view model_type, Spec& sp
   const bool llama = kind.starts_with("Llama") || kind.starts_with("CodeLlama") || kind.starts_with("Gemma");
   if (llama) {
     // A file of byte-level BPE is not LLaMA's, whatever class it names.
-    if (!is_loaded_as_it_is(model_type) && spec.model.kind == ModelSpec::Kind::kBpe && !has(pre, "ByteLevel"))
+    if (!is_loaded_as_it_is(model_type) && spec.model.kind == ModelSpec::Kind::kBpe && !has_class(pre, "ByteLevel"))
       make_llama(kind, config, spec);
     return;
   }
-  if (const auto prefix = flag(config, "add_prefix_space"))
+  if (const auto prefix = flag_at(config, "add_prefix_space"))
     each(pre, "ByteLevel", [&](Json& b) { b["add_prefix_space"] = *prefix; });
   if (kind.starts_with("Bert") || kind.starts_with("DistilBert") || kind.starts_with("Electra") ||
       kind.starts_with("MobileBert"))
     each(normalizer, "BertNormalizer", [&](Json& n) {
-      n["lowercase"] = flag(config, "do_lower_case").value_or(true);
-      n["handle_chinese_chars"] = flag(config, "tokenize_chinese_chars").value_or(true);
+      n["lowercase"] = flag_at(config, "do_lower_case").value_or(true);
+      n["handle_chinese_chars"] = flag_at(config, "tokenize_chinese_chars").value_or(true);
       n["strip_accents"] = config.contains("strip_accents") ? config["strip_accents"] : Json();
     });
   spec.pre_tokenizer = pre.dump();

@@ -6,9 +6,9 @@
 namespace mxt::tokenizer {
 namespace {
 
-using Kind = NormalizerStep::Kind;
+using FormKind = NormalizerStep::Kind;
 
-bool flag(const Json& j, const char* key, bool otherwise) {
+bool bool_at(const Json& j, const char* key, bool otherwise) {
   const auto it = j.find(key);
   return it == j.end() || it->is_null() ? otherwise : it->get<bool>();
 }
@@ -18,25 +18,25 @@ void add(const Json& spec, const std::string& source, std::vector<NormalizerStep
   if (type == "Sequence") {
     for (const auto& s : spec.at("normalizers")) add(s, source, steps);
   } else if (type == "NFC") {
-    steps.push_back({Kind::kNfc});
+    steps.push_back({FormKind::kNfc});
   } else if (type == "NFD") {
-    steps.push_back({Kind::kNfd});
+    steps.push_back({FormKind::kNfd});
   } else if (type == "NFKC") {
-    steps.push_back({Kind::kNfkc});
+    steps.push_back({FormKind::kNfkc});
   } else if (type == "NFKD") {
-    steps.push_back({Kind::kNfkd});
+    steps.push_back({FormKind::kNfkd});
   } else if (type == "Lowercase") {
-    steps.push_back({Kind::kLowercase});
+    steps.push_back({FormKind::kLowercase});
   } else if (type == "StripAccents") {
-    steps.push_back({Kind::kStripAccents});
+    steps.push_back({FormKind::kStripAccents});
   } else if (type == "Strip") {
-    steps.push_back({Kind::kStrip, flag(spec, "strip_left", true), flag(spec, "strip_right", true)});
+    steps.push_back({FormKind::kStrip, bool_at(spec, "strip_left", true), bool_at(spec, "strip_right", true)});
   } else if (type == "Prepend") {
-    NormalizerStep s{Kind::kPrepend};
+    NormalizerStep s{FormKind::kPrepend};
     s.content = spec.at("prepend").get<std::string>();
     steps.push_back(std::move(s));
   } else if (type == "Replace") {
-    NormalizerStep s{Kind::kReplace};
+    NormalizerStep s{FormKind::kReplace};
     s.content = spec.at("content").get<std::string>();
     const Json& pattern = spec.at("pattern");
     if (pattern.contains("String"))
@@ -46,14 +46,14 @@ void add(const Json& spec, const std::string& source, std::vector<NormalizerStep
     if (!s.regex && s.pattern.empty()) fail_input("{}: normalizer: Replace of an empty string", source);
     steps.push_back(std::move(s));
   } else if (type == "BertNormalizer") {
-    const bool lower = flag(spec, "lowercase", true);
-    if (flag(spec, "clean_text", true)) steps.push_back({Kind::kBertClean});
-    if (flag(spec, "handle_chinese_chars", true)) steps.push_back({Kind::kBertChinese});
-    if (flag(spec, "strip_accents", lower)) {
-      steps.push_back({Kind::kNfd});
-      steps.push_back({Kind::kBertAccents});
+    const bool lower = bool_at(spec, "lowercase", true);
+    if (bool_at(spec, "clean_text", true)) steps.push_back({FormKind::kBertClean});
+    if (bool_at(spec, "handle_chinese_chars", true)) steps.push_back({FormKind::kBertChinese});
+    if (bool_at(spec, "strip_accents", lower)) {
+      steps.push_back({FormKind::kNfd});
+      steps.push_back({FormKind::kBertAccents});
     }
-    if (lower) steps.push_back({Kind::kLowercase});
+    if (lower) steps.push_back({FormKind::kLowercase});
   } else {
     if (type == "Nmt" || type == "Precompiled" || type == "ByteLevel")
       fail_missing("{}: normalizer {} is not built in", source, type);

@@ -14,7 +14,7 @@ namespace {
 // Where the pre-tokenizers that llama.cpp knows differ: runs of digits, contractions in both cases, white space,
 // letters beside punctuation, scripts without spaces, marks that a normaliser joins and such that it leaves, capitals
 // within a word, emoji.
-constexpr std::string_view kProbe =
+constexpr std::string_view kProbeText =
     "Hello, world! it's IT'S we'LL 7 42 123 1234 12345678 3.14159 a1b22c333\n\n\n  two  spaces\tand\ttabs \n \n\r\n"
     "def f(x):\n    return x**2 + {'key': [1, 20, 300]}  # !!! ??? ...\n"
     "na\xC3\xAFve cafe\xCC\x81 \xE4\xBD\xA0\xE5\xA5\xBD\xE4\xB8\x96\xE7\x95\x8C 2024\xE5\xB9\xB4 "
@@ -29,7 +29,7 @@ std::string probe_of(const Spec& spec, const Vocab& vocab, const Tokenizer& self
   constexpr std::string_view kBetween[] = {"", " ", "\n", "", "    ", "A", "9", "'", ".", "\t\n"};
   std::vector<bool> added(static_cast<size_t>(self.vocab_size()));
   for (const AddedToken& a : spec.added) added[static_cast<size_t>(a.id)] = true;
-  std::string text(kProbe);
+  std::string text(kProbeText);
   const int32_t step = std::max(1, self.vocab_size() / kTokens);
   size_t n = 0;
   for (int32_t id = 0; id < self.vocab_size(); id += step) {

@@ -245,7 +245,7 @@ std::vector<Piece> PreTokenizer::split(std::string_view text, bool at_start, Sto
 
 namespace {
 
-bool flag(const Json& j, const char* key, bool otherwise) {
+bool split_flag(const Json& j, const char* key, bool otherwise) {
   const auto it = j.find(key);
   return it == j.end() || it->is_null() ? otherwise : it->get<bool>();
 }
@@ -275,7 +275,7 @@ PreTokenizer::PreTokenizer(const Json& spec, const std::string& source) {
 void PreTokenizer::add_split(const Json& spec, const std::string& source) {
   SplitStep step{Kind::kRegex};
   step.behavior = behavior_of(spec, Behavior::kIsolated, source);
-  step.invert = flag(spec, "invert", false);
+  step.invert = split_flag(spec, "invert", false);
   const Json& pattern = spec.at("pattern");
   if (pattern.contains("String")) {
     step.kind = Kind::kLiteral;
@@ -301,8 +301,8 @@ void PreTokenizer::add(const Json& spec, const std::string& source) {
   if (type == "Sequence") {
     for (const auto& s : spec.at("pretokenizers")) add(s, source);
   } else if (type == "ByteLevel") {
-    if (flag(spec, "add_prefix_space", true)) steps_.push_back({Kind::kPrefixSpace});
-    if (flag(spec, "use_regex", true)) {
+    if (split_flag(spec, "add_prefix_space", true)) steps_.push_back({Kind::kPrefixSpace});
+    if (split_flag(spec, "use_regex", true)) {
       SplitStep step{Kind::kScan};
       step.rule = {ScanRule::Kind::kGpt2, 0};
       steps_.push_back(step);
@@ -312,7 +312,7 @@ void PreTokenizer::add(const Json& spec, const std::string& source) {
     add_split(spec, source);
   } else if (type == "Digits") {
     SplitStep step{Kind::kDigits};
-    step.individual = flag(spec, "individual_digits", false);
+    step.individual = split_flag(spec, "individual_digits", false);
     step.behavior = step.individual ? Behavior::kIsolated : Behavior::kContiguous;
     steps_.push_back(step);
   } else if (type == "Whitespace") {
@@ -331,10 +331,11 @@ void PreTokenizer::add(const Json& spec, const std::string& source) {
   } else if (type == "Metaspace") {
     SplitStep step{Kind::kMetaspace};
     step.literal = spec.value("replacement", std::string("\xE2\x96\x81"));
-    step.individual = flag(spec, "split", true);
+    step.individual = split_flag(spec, "split", true);
     if (step.literal.empty()) fail_input("{}: pre_tokenizer: Metaspace without replacement", source);
     // Old files say add_prefix_space instead of prepend_scheme.
-    const std::string scheme = spec.value("prepend_scheme", flag(spec, "add_prefix_space", true) ? "always" : "never");
+    const std::string scheme =
+        spec.value("prepend_scheme", split_flag(spec, "add_prefix_space", true) ? "always" : "never");
     if (scheme == "always")
       step.prepend = SplitStep::Prepend::kAlways;
     else if (scheme == "first")

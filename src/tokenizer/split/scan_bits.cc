@@ -17,7 +17,7 @@
 namespace mxt::tokenizer {
 namespace {
 
-using Kind = ScanRule::Kind;
+using BitsKind = ScanRule::Kind;
 using Word = uint64_t;
 constexpr size_t kWords = kScanWindow / 64;
 // Ends this close to the end of a window are left to the next one: no rule but those of white space looks further.
@@ -54,14 +54,14 @@ struct Window {
   }
 };
 
-struct Block {
+struct BitBlock {
   Word high, cont, letter, number, space, blank, newline, quote;
 };
 
 #ifdef __SSE2__
 // Signed compares do: bytes ≥ 0x80 are negative and fall into no range.
-inline Block classify_ascii(const char* p) {
-  Block b{};
+inline BitBlock classify_ascii(const char* p) {
+  BitBlock b{};
   const auto in = [](__m128i v, char lo, char hi) {
     return _mm_and_si128(_mm_cmpgt_epi8(v, _mm_set1_epi8(static_cast<char>(lo - 1))),
                          _mm_cmplt_epi8(v, _mm_set1_epi8(static_cast<char>(hi + 1))));
@@ -85,8 +85,8 @@ inline Block classify_ascii(const char* p) {
   return b;
 }
 #else
-inline Block classify_ascii(const char* p) {
-  Block b{};
+inline BitBlock classify_ascii(const char* p) {
+  BitBlock b{};
   for (int i = 0; i < 64; ++i) {
     const unsigned char c = static_cast<unsigned char>(p[i]);
     const Word bit = Word{1} << i;
@@ -175,7 +175,7 @@ void classify(Window& x) {
       std::memcpy(padded, p, std::min(sizeof padded, x.size - w * 64));
       p = padded;
     }
-    Block b = classify_ascii(p);
+    BitBlock b = classify_ascii(p);
     const Word valid = here == 64 ? ~Word{0} : (Word{1} << here) - 1;
     x.valid[w] = valid;
     x.letter[w] |= b.letter;
@@ -314,7 +314,7 @@ void starts_cl100k(Window& x, int max_digits) {
 }
 
 // Writes the positions of the start bits in (0, limit].
-size_t collect(const Window& x, size_t limit, uint32_t* ends) {
+size_t collect_bits(const Window& x, size_t limit, uint32_t* ends) {
   size_t count = 0;
   for (size_t w = 0; w * 64 <= limit && w < x.words; ++w) {
     Word m = x.start[w];
@@ -355,25 +355,25 @@ size_t scan_pieces(const ScanRule& rule, const char* text, size_t begin, size_t 
   if (!whole)
     while ((static_cast<unsigned char>(x.text[x.size]) & 0xC0) == 0x80) --x.size;
   switch (rule.kind) {
-    case Kind::kGpt2:
+    case BitsKind::kGpt2:
       classify<unicode::kNumber>(x);
       starts_gpt2<false>(x);
       break;
-    case Kind::kDigitsGpt2:
+    case BitsKind::kDigitsGpt2:
       classify<unicode::kNumeric>(x);
       starts_gpt2<true>(x);
       break;
-    case Kind::kCl100k:
+    case BitsKind::kCl100k:
       classify<unicode::kNumber>(x);
       starts_cl100k(x, rule.max_digits);
       break;
   }
   if (whole) {
-    const size_t n = collect(x, x.size - 1, ends);
+    const size_t n = collect_bits(x, x.size - 1, ends);
     ends[n] = static_cast<uint32_t>(x.size);
     return n + 1;
   }
-  const size_t n = collect(x, std::min(x.size - kMargin, last_run_start(x)), ends);
+  const size_t n = collect_bits(x, std::min(x.size - kMargin, last_run_start(x)), ends);
   if (n > 0) return n;
   const size_t e = next_piece(rule, text, begin, end);
   // A piece of 4 GiB or more does not fit an offset: it is cut, and the encoder refuses texts that long before.

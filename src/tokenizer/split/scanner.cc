@@ -6,7 +6,7 @@
 namespace mxt::tokenizer {
 namespace {
 
-using Kind = ScanRule::Kind;
+using ScanKind = ScanRule::Kind;
 
 struct Known {
   std::string_view pattern;
@@ -15,18 +15,18 @@ struct Known {
 // The spellings differ, the pieces do not: `?+` and `++` stand before classes that cannot give back, and `\s*[\r\n]`
 // ends, greedy as it is, at the last newline of the run just as `\s*[\r\n]+` does.
 constexpr Known kKnown[] = {
-    {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", {Kind::kGpt2, 0}},
-    {R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", {Kind::kGpt2, 0}},
+    {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", {ScanKind::kGpt2, 0}},
+    {R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", {ScanKind::kGpt2, 0}},
     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     {Kind::kCl100k, 1}},
+     {ScanKind::kCl100k, 1}},
     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,2}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     {Kind::kCl100k, 2}},
+     {ScanKind::kCl100k, 2}},
     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     {Kind::kCl100k, 3}},
+     {ScanKind::kCl100k, 3}},
     {R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,2}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)",
-     {Kind::kCl100k, 2}},
+     {ScanKind::kCl100k, 2}},
     {R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)",
-     {Kind::kCl100k, 3}},
+     {ScanKind::kCl100k, 3}},
 };
 
 enum class Class : uint8_t { kLetter, kNumber, kSpace, kOther };
@@ -125,17 +125,17 @@ std::optional<ScanRule> scan_rule_of(std::string_view pattern) {
 
 std::string_view pattern_of(const ScanRule& rule) {
   for (const auto& k : kKnown)
-    if (rule.kind == Kind::kCl100k ? (k.rule.kind == rule.kind && k.rule.max_digits == rule.max_digits)
-                                   : k.rule.kind == Kind::kGpt2)
+    if (rule.kind == ScanKind::kCl100k ? (k.rule.kind == rule.kind && k.rule.max_digits == rule.max_digits)
+                                       : k.rule.kind == ScanKind::kGpt2)
       return k.pattern;
   MXT_ASSERT(!"a rule without a pattern");
   return {};
 }
 
 size_t next_piece(const ScanRule& rule, const char* text, size_t p, size_t end) {
-  const bool digits = rule.kind == Kind::kDigitsGpt2;
+  const bool digits = rule.kind == ScanKind::kDigitsGpt2;
   const Reader r{text, end, digits ? unicode::kNumeric : unicode::kNumber};
-  return rule.kind == Kind::kCl100k ? next_cl100k(r, p, rule.max_digits) : next_gpt2(r, p, digits);
+  return rule.kind == ScanKind::kCl100k ? next_cl100k(r, p, rule.max_digits) : next_gpt2(r, p, digits);
 }
 
 }  // namespace mxt::tokenizer

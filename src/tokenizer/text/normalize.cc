@@ -11,7 +11,7 @@
 namespace mxt::tokenizer {
 namespace {
 
-using Kind = NormalizerStep::Kind;
+using NormalizeKind = NormalizerStep::Kind;
 using unicode::Table;
 
 // Builds the changed text and its map; stretches that stay are copied whole.
@@ -49,9 +49,10 @@ struct Form {
   bool compose, compat;
   uint16_t inert;
 };
-Form form_of(Kind k) {
-  const bool compat = k == Kind::kNfkc || k == Kind::kNfkd;
-  return {k == Kind::kNfc || k == Kind::kNfkc, compat, compat ? unicode::kInertCompat : unicode::kInert};
+Form form_of(NormalizeKind k) {
+  const bool compat = k == NormalizeKind::kNfkc || k == NormalizeKind::kNfkd;
+  return {k == NormalizeKind::kNfc || k == NormalizeKind::kNfkc, compat,
+          compat ? unicode::kInertCompat : unicode::kInert};
 }
 
 // Buffers that are used again for every stretch of a text.
@@ -125,7 +126,7 @@ void normalize_stretch(std::string_view s, const Form& form, Scratch& scratch) {
 
 // NFC: a scan has found the unsafe characters (`unsafe`, as positions in a text where `in` begins at `base`).
 bool compose(std::string_view in, std::span<const size_t> unsafe, size_t base, std::string& out, OffsetMap* map) {
-  const Form form = form_of(Kind::kNfc);
+  const Form form = form_of(NormalizeKind::kNfc);
   const Table& table = Table::get();
   Writer w(in, out, map);
   Scratch scratch;
@@ -145,7 +146,7 @@ bool compose(std::string_view in, std::span<const size_t> unsafe, size_t base, s
 }
 
 // The other forms: only ASCII is safe.
-bool unicode_form(Kind kind, std::string_view in, std::string& out, OffsetMap* map) {
+bool unicode_form(NormalizeKind kind, std::string_view in, std::string& out, OffsetMap* map) {
   const Form form = form_of(kind);
   Writer w(in, out, map);
   Scratch scratch;
@@ -194,7 +195,7 @@ bool lowercase(uint32_t c, std::string& out) {
   return true;
 }
 
-bool strip(std::string_view in, bool left, bool right, std::string& out, OffsetMap* map) {
+bool strip_ends(std::string_view in, bool left, bool right, std::string& out, OffsetMap* map) {
   const Table& table = Table::get();
   size_t b = 0, e = in.size(), n;
   while (left && b < e && (table[unicode::decode(in.data() + b, n)] & unicode::kWhite)) b += n;
@@ -231,30 +232,30 @@ bool replace(const NormalizerStep& step, std::string_view in, std::string& out, 
 bool apply_step(const NormalizerStep& step, std::string_view in, std::string& out, OffsetMap* map) {
   const Table& table = Table::get();
   switch (step.kind) {
-    case Kind::kNfc:
-    case Kind::kNfd:
-    case Kind::kNfkc:
-    case Kind::kNfkd: {
-      const auto s = unicode::scan_text(in, step.kind == Kind::kNfc);
+    case NormalizeKind::kNfc:
+    case NormalizeKind::kNfd:
+    case NormalizeKind::kNfkc:
+    case NormalizeKind::kNfkd: {
+      const auto s = unicode::scan_text(in, step.kind == NormalizeKind::kNfc);
       if (s.ascii) return false;
-      if (step.kind == Kind::kNfc) return compose(in, s.unsafe, 0, out, map);
+      if (step.kind == NormalizeKind::kNfc) return compose(in, s.unsafe, 0, out, map);
       return unicode_form(step.kind, in, out, map);
     }
-    case Kind::kLowercase:
+    case NormalizeKind::kLowercase:
       return map_characters(in, out, map, lowercase);
-    case Kind::kStripAccents:
+    case NormalizeKind::kStripAccents:
       return map_characters(in, out, map, [&](uint32_t c, std::string&) { return (table[c] & unicode::kMark) != 0; });
-    case Kind::kBertAccents:
+    case NormalizeKind::kBertAccents:
       return map_characters(in, out, map,
                             [&](uint32_t c, std::string&) { return (table[c] & unicode::kBertMark) != 0; });
-    case Kind::kBertClean:
+    case NormalizeKind::kBertClean:
       return map_characters(in, out, map, [&](uint32_t c, std::string& o) {
         if (table[c] & unicode::kBertDrop) return true;
         if (!(table[c] & unicode::kBertSpace)) return false;
         o += ' ';
         return true;
       });
-    case Kind::kBertChinese:
+    case NormalizeKind::kBertChinese:
       return map_characters(in, out, map, [&](uint32_t c, std::string& o) {
         if (!(table[c] & unicode::kChinese)) return false;
         o += ' ';
@@ -262,15 +263,15 @@ bool apply_step(const NormalizerStep& step, std::string_view in, std::string& ou
         o += ' ';
         return true;
       });
-    case Kind::kStrip:
-      return strip(in, step.left, step.right, out, map);
-    case Kind::kPrepend: {
+    case NormalizeKind::kStrip:
+      return strip_ends(in, step.left, step.right, out, map);
+    case NormalizeKind::kPrepend: {
       if (in.empty() || step.content.empty()) return false;
       out = step.content + std::string(in);
       if (map) map->add({0, step.content.size(), 0, 0});
       return true;
     }
-    case Kind::kReplace:
+    case NormalizeKind::kReplace:
       return replace(step, in, out, map);
   }
   return false;
@@ -306,7 +307,7 @@ size_t OffsetMap::from_source(size_t p, bool to_end) const {
 
 bool Normalizer::local() const {
   return std::all_of(steps_.begin(), steps_.end(), [](const NormalizerStep& s) {
-    return s.kind != Kind::kStrip && s.kind != Kind::kPrepend && s.kind != Kind::kReplace;
+    return s.kind != NormalizeKind::kStrip && s.kind != NormalizeKind::kPrepend && s.kind != NormalizeKind::kReplace;
   });
 }
 

@@ -170,11 +170,13 @@ MXT_AVX2 TextScan scan_text_avx2(std::string_view s, bool nfc) {
   return out;
 }
 
-const bool vectors = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi");
+const bool with_vectors = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi");
 
 }  // namespace
 
-TextScan scan_text(std::string_view s, bool nfc) { return vectors ? scan_text_avx2(s, nfc) : scan_text_plain(s, nfc); }
+TextScan scan_text(std::string_view s, bool nfc) {
+  return with_vectors ? scan_text_avx2(s, nfc) : scan_text_plain(s, nfc);
+}
 #else
 TextScan scan_text(std::string_view s, bool nfc) { return scan_text_plain(s, nfc); }
 #endif

@@ -26,16 +26,16 @@ extern char** environ;
 namespace mxt::train {
 namespace {
 
-using Values = std::vector<std::optional<double>>;
+using OutsideValues = std::vector<std::optional<double>>;
 using Clock = std::chrono::steady_clock;
 
-OrderedJson to_json(const Answer& a) {
+OrderedJson json_of(const Answer& a) {
   OrderedJson j{{"prompt", a.prompt}, {"answer", a.text}, {"reference", a.reference}};
   for (const Turn& t : a.turns) j["turns"].push_back({{"role", t.role}, {"text", t.text}});
   return j;
 }
 
-std::optional<double> number_of(const Json& j, size_t which) {
+std::optional<double> number_at(const Json& j, size_t which) {
   if (j.is_null()) return std::nullopt;
   if (!j.is_number()) fail_input("of answer {} it says {}: a number or null is needed", which, j.dump().substr(0, 80));
   return j.get<double>();
@@ -129,19 +129,19 @@ class Command : public Reward {
       fail_missing("{}.command: {} cannot be started: {}", at, printable(command_[0]), why);
   }
 
-  Values score(std::span<const Answer> answers, StopFlag stop) override {
+  OutsideValues score(std::span<const Answer> answers, StopFlag stop) override {
     std::string input;
     for (const Answer& a : answers)
-      input += to_json(a).dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+      input += json_of(a).dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
     const Said said = talk(input, kBytesAnAnswer * (answers.size() + 1), stop);
-    Values out;
+    OutsideValues out;
     for (std::string_view line : split(said.output, '\n')) {
       if (trim(line).empty()) continue;
       if (out.size() == answers.size()) fail_input("{} wrote more lines than there are answers", command_[0]);
       const Json value = Json::parse(line, nullptr, false);
       if (value.is_discarded())  // no JSON: nan and inf are none
         fail_input("of answer {} it says {}: a number or null is needed", out.size(), printable(line.substr(0, 80)));
-      out.push_back(number_of(value, out.size()));
+      out.push_back(number_at(value, out.size()));
     }
     if (out.size() != answers.size())
       fail_input("{} wrote {} lines for {} answers{}", command_[0], out.size(), answers.size(), said.complaint());
@@ -232,9 +232,9 @@ class Endpoint : public Reward {
     net::public_url(url_, at + ".url");
   }
 
-  Values score(std::span<const Answer> answers, StopFlag stop) override {
+  OutsideValues score(std::span<const Answer> answers, StopFlag stop) override {
     OrderedJson all = OrderedJson::array();
-    for (const Answer& a : answers) all.push_back(to_json(a));
+    for (const Answer& a : answers) all.push_back(json_of(a));
     net::HttpOptions options;
     options.cancel = stop;
     net::HttpClient client(options);
@@ -254,8 +254,8 @@ class Endpoint : public Reward {
     if (!list.is_array()) fail_input("{} answers without \"rewards\", a list of {} numbers", url_, answers.size());
     if (list.size() != answers.size())
       fail_input("{} answers with {} rewards for {} answers", url_, list.size(), answers.size());
-    Values out;
-    for (const Json& x : list) out.push_back(number_of(x, out.size()));
+    OutsideValues out;
+    for (const Json& x : list) out.push_back(number_at(x, out.size()));
     return out;
   }
 
