@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <thread>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -22,7 +23,8 @@ RewardPart part(RewardKind kind) {
   return p;
 }
 
-std::vector<Completion> score(const std::vector<RewardPart>& parts, const std::vector<Answer>& answers) {
+std::vector<Completion> score(const std::vector<RewardPart>& parts, const std::vector<Answer>& answers,
+                              StopFlag stop = nullptr) {
   config::Method m = config::default_method(config::MethodKind::kGrpo);
   m.rewards = parts;
   std::vector<Completion> out(answers.size());
@@ -35,7 +37,7 @@ std::vector<Completion> score(const std::vector<RewardPart>& parts, const std::v
       passed.push_back(p.find("def f") == 0 && p.find("assert") != std::string::npos);
     return passed;
   };
-  Rewards(m, services).score(answers, to, nullptr);
+  Rewards(m, services).score(answers, to, stop);
   return out;
 }
 
@@ -287,6 +289,33 @@ TEST(Commands, MayLeaveAProgramRunningThatHoldsTheirOutput) {
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(*score({p}, {{"p", "a", "r", 1}})[0].reward, 1);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(25));
+}
+
+// What counts is its end, not that of its output; whatever else it has started by then, and however much that writes.
+TEST(Commands, AreHeardToTheirEnd) {
+  for (const char* script :
+       {"echo 1; exec >&-; yes | head -c 1000000 >&2", "yes >&2 & echo 1", "exec >&- 2>&-; exit 3"}) {
+    RewardPart p = command(script);
+    p.timeout_seconds = 20;
+    p.error_value = 1;
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(*score({p}, {{"p", "a", "r", 1}})[0].reward, 1) << script;
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15)) << script;
+  }
+}
+
+TEST(Commands, ThatCloseTheirOutputAndHangAreStopped) {
+  RewardPart p = command("echo 1; exec >&-; sleep 600");
+  p.timeout_seconds = 60;
+  std::atomic<bool> stop = false;
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    stop = true;
+  });
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_THROW(score({p}, {{"p", "a", "r", 1}}, &stop), Error);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(25));
+  later.join();
 }
 
 TEST(Commands, ThatFailHangOrTalkTooMuchAreNamed) {

@@ -190,14 +190,16 @@ class Command : public Reward {
     its_output.close();
     its_errors.close();
     Said said;
-    for (bool open = true; open;) {
+    // Until its end, and not that of its output: it may close that and go on, or leave something running that holds it.
+    for (;;) {
       check_stop(stop);
       if (Clock::now() >= until) fail_input("{} took more than {:g} s{}", command_[0], seconds_, said.complaint());
+      const bool ended = child.wait(Clock::now()).has_value();  // asked first: it writes nothing after
       pollfd wait[3] = {{from.get(), POLLIN, 0}, {errors.get(), POLLIN, 0}, {to.get(), POLLOUT, 0}};  // -1: passed over
-      const int ready = ::poll(wait, 3, 50);
-      if (ready < 0 && errno != EINTR) fail_input("poll: {}", std::strerror(errno));
-      // What a program leaves running may hold its output open.
-      if (ready == 0 && child.wait(Clock::now())) break;
+      if (::poll(wait, 3, ended ? 0 : from.get() < 0 ? 2 : 50) < 0) {
+        if (errno != EINTR) fail_input("poll: {}", std::strerror(errno));
+        continue;
+      }
       if (wait[2].revents != 0) {
         const ssize_t n = ::send(to.get(), input.data(), input.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n > 0) input.remove_prefix(static_cast<size_t>(n));
@@ -208,11 +210,11 @@ class Command : public Reward {
         if (!take(errors.get(), &said.errors)) errors.close();
         if (said.errors.size() > kErrorBytes) said.errors.erase(0, said.errors.size() - kErrorBytes);
       }
-      if (wait[0].revents != 0) open = take(from.get(), &said.output);
+      if (wait[0].revents != 0 && !take(from.get(), &said.output)) from.close();
       if (said.output.size() > most) fail_input("{} wrote more than {} bytes", command_[0], most);
+      if (ended && wait[0].revents == 0) break;
     }
     const auto code = child.wait(until);
-    if (!code) fail_input("{} took more than {:g} s{}", command_[0], seconds_, said.complaint());
     while (errors.get() >= 0) {  // what it wrote last
       pollfd more = {errors.get(), POLLIN, 0};
       if (::poll(&more, 1, 0) <= 0 || !take(errors.get(), &said.errors)) errors.close();
