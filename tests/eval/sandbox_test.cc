@@ -174,6 +174,15 @@ TEST_F(Sandbox, NothingOutsideCanBeKilledOrSeen) {
   EXPECT_EQ(::kill(::getppid(), 0), 0);
 }
 
+// One would stay where the process is killed.
+TEST_F(Sandbox, NoFolderIsMadeForIt) {
+  const char* was = ::getenv("TMPDIR");
+  const std::string before = was ? was : "";
+  ::setenv("TMPDIR", "/no/such/folder", 1);
+  EXPECT_NO_THROW(EXPECT_TRUE(passes("import os\nassert os.listdir('/tmp') == [] and not os.path.exists('/proc')")));
+  was ? ::setenv("TMPDIR", before.c_str(), 1) : ::unsetenv("TMPDIR");
+}
+
 TEST_F(Sandbox, ThereIsNoNetwork) {
   EXPECT_TRUE(
       passes("import socket\ns = socket.socket()\ns.settimeout(2)\ntry:\n    s.connect(('127.0.0.1', 80))\n    raise "

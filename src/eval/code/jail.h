@@ -12,7 +12,7 @@
 namespace mxt::eval {
 
 struct Jail {
-  std::string root;    // an empty folder to mount on
+  std::string root;    // a folder to mount on
   std::string python;  // path of the interpreter
   std::string runner;  // its program
   SandboxLimits limits;
