@@ -155,6 +155,12 @@ TEST(Api, ToolsAndCallsAreTakenInEverySpelling) {
     EXPECT_EQ(j["choices"][0]["message"]["tool_calls"][0]["function"]["name"], "weather") << choice;
   }
   auto q = with_tool();
+  q["tools"][0]["function"]["parameters"]["type"] = {"object", "null"};
+  const auto nullable = post("/v1/chat/completions", q);
+  EXPECT_EQ(nullable.status, 200) << nullable.body;
+  q["tools"][0]["function"]["parameters"]["type"] = {"array", "null"};
+  EXPECT_EQ(post("/v1/chat/completions", q).status, 400);
+  q = with_tool();
   q["tools"][0] = q["tools"][0]["function"];
   q["tool_choice"] = {{"name", "other"}};
   EXPECT_EQ(post("/v1/chat/completions", q).json()["error"]["param"], "tool_choice");

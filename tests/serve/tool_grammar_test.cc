@@ -56,6 +56,27 @@ struct Coder {
   }
 };
 
+// Arguments are an object, also where their schema allows null beside it.
+TEST(ToolGrammar, ArgumentsThatMayBeNullAreAnObject) {
+  for (const char* type : {R"(["object","null"])", R"(["null","object"])", R"(["object"])"}) {
+    const std::string schema =
+        std::string(R"({"type":)") + type + R"(,"properties":{"n":{"type":"integer"}},"required":["n"]})";
+    const Coder c(schema);
+    EXPECT_TRUE(c.takes({{"n", "5"}})) << type;
+    EXPECT_FALSE(c.takes({}) || c.takes({{"n", "x"}})) << type;
+    const OrderedJson tools = OrderedJson::array(
+        {{{"type", "function"}, {"function", {{"name", "f"}, {"parameters", OrderedJson::parse(schema)}}}}});
+    JsonGrammar g;
+    const auto root = g.tool_calls(tools, "", ToolStyle::kHermes, true);
+    Automaton a(g.take(root), bytes());
+    const auto call = [](const std::string& arguments) {
+      return "<tool_call>\n{\"name\": \"f\", \"arguments\": " + arguments + "}\n</tool_call>";
+    };
+    EXPECT_TRUE(a.matches(call("{\"n\": 5}"))) << type;
+    EXPECT_FALSE(a.matches(call("null")) || a.matches(call("{}"))) << type;
+  }
+}
+
 // What a schema says of a text holds where the text stands without quotation marks.
 TEST(ToolGrammar, QwenCodersTextsAreHeld) {
   const auto held = [](const std::string& schema, const std::vector<std::string>& good,

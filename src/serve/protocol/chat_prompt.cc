@@ -1,5 +1,6 @@
 // A chat request's messages and tools, checked and rendered. Pictures come as data URIs: nothing is ever fetched for a
 // client.
+#include <algorithm>
 #include <mutex>
 #include <set>
 
@@ -132,9 +133,14 @@ OrderedJson messages_of(const OrderedJson& list, const ServedModel& served, std:
   return out;
 }
 
+// Of a schema's "type", one or a list of which others can never be arguments (["object", "null"]).
+bool names_object(const OrderedJson& type) {
+  return type == "object" || (type.is_array() && std::find(type.begin(), type.end(), "object") != type.end());
+}
+
 void check_parameters(const OrderedJson& p, const std::string& where) {
   if (!p.is_object()) refuse(where, "{} must be a JSON schema", where);
-  if (p.contains("type") && p["type"] != "object") refuse(where, "{}: a function's parameters are an object", where);
+  if (p.contains("type") && !names_object(p["type"])) refuse(where, "{}: a function's parameters are an object", where);
   if (p.contains("properties") && !p["properties"].is_object()) refuse(where, "{}.properties must be an object", where);
   if (p.contains("properties"))
     for (const auto& [name, q] : p["properties"].items())
