@@ -7,7 +7,10 @@
 #include "base/text.h"
 #include "config/yaml.h"
 #include "data/first_row.h"
+#include "formats/peft.h"
+#include "machine.h"
 #include "model_files.h"
+#include "net/hub.h"
 #include "publish/steps.h"
 #include "till.h"
 #include "train/rewards/rewards.h"
@@ -56,14 +59,49 @@ std::vector<config::Issue> issues_of(const config::Recipe& r, const std::vector<
   return out;
 }
 
-std::vector<config::Issue> reward_issues(const config::Recipe& r) {
-  return issues_of(r, train::wrong_rewards(r, environment("PATH")), "train");
+// Why what a recipe names beside its model cannot be used, as far as what is here tells: a recipe that runs first, an
+// adapter, a reward model. "" where it can, and of what the Hub has.
+std::string why_not(const std::string& name, bool adapter) try {
+  if (name.starts_with(kMadeBefore)) {
+    if (const std::string before = name.substr(kMadeBefore.size()); !before.empty()) load_recipe(before);
+  } else if (adapter || formats::Adapter::is_adapter(name)) {
+    formats::Adapter::open(name);
+  } else if (name.starts_with(".") || name.starts_with("/") || !net::is_repo_id(name)) {
+    resolve_model(name, std::nullopt, Fetch::kNever);
+  }
+  return "";
+} catch (const Error& e) {
+  return e.what();
+}
+
+std::vector<std::string> wrong_beginnings(const config::Recipe& r) {
+  const config::Method& m = r.train.method;
+  std::vector<std::string> out;
+  const auto hold = [&](const std::string& key, const std::string& name, bool adapter) {
+    if (const std::string why = why_not(name, adapter); !why.empty()) out.push_back(fmt::format("{}: {}", key, why));
+  };
+  if (m.lora && m.lora->init_adapter) {
+    const bool own = m.kind == config::MethodKind::kLora || m.kind == config::MethodKind::kQLora;
+    hold(own ? "train.method.init_adapter" : "train.method.lora.init_adapter", *m.lora->init_adapter, true);
+  }
+  if (!m.is_rl() || r.train.rollouts.path) return out;
+  if (m.rewards.empty() && m.reward_model) hold("train.method.reward_model", *m.reward_model, false);
+  for (size_t i = 0; i < m.rewards.size(); ++i)
+    if (m.rewards[i].model) hold(fmt::format("train.method.rewards[{}].model", i), *m.rewards[i].model, false);
+  return out;
+}
+
+// Of all but the rows.
+std::vector<config::Issue> start_issues(const config::Recipe& r) {
+  std::vector<std::string> wrong = train::wrong_rewards(r, environment("PATH"));
+  for (std::string& w : wrong_beginnings(r)) wrong.push_back(std::move(w));
+  return issues_of(r, wrong, "train");
 }
 
 }  // namespace
 
 std::vector<config::Issue> training_issues(const config::Recipe& r) {
-  std::vector<config::Issue> out = reward_issues(r);
+  std::vector<config::Issue> out = start_issues(r);
   if (const std::string why = data::first_row_lacks(r); !why.empty())
     for (config::Issue& i : issues_of(r, {"data.path: " + why}, "data")) out.push_back(std::move(i));
   return out;
@@ -79,7 +117,7 @@ std::vector<config::Issue> stage_issues(const config::Recipe& r) {
 }
 
 void require_trainable(const config::Recipe& r, bool rows) {
-  if (const auto issues = rows ? training_issues(r) : reward_issues(r); !issues.empty())
+  if (const auto issues = rows ? training_issues(r) : start_issues(r); !issues.empty())
     fail_input("{}", issues.front().text());
 }
 

@@ -1,5 +1,6 @@
 // Bad input: one line that names the place, exit code 1, nothing lost.
 #include <algorithm>
+#include <array>
 
 #include "e2e/cli.h"
 
@@ -74,6 +75,39 @@ TEST(Errors, RewardsAndRowsThatCannotBeUsedAreNoRun) {
   expect("4:", {"no column \"gold\""});
   recipe("{kind: exact}", "path: \"" + bad + "\", columns: {prompt: prompt, gold: answer}");
   expect_error(cli::run("validate " + (f / "r.yaml")), 0, {"valid"});
+}
+
+// By the verbs that only look, too.
+TEST(Errors, AdaptersAndJudgesThatAreNotThereAreNamedBeforeARun) {
+  cli::Folder f("start_nowhere");
+  make_folders(f / "odd");
+  write_file_atomic(f / "odd/adapter_config.json", "[]");
+  for (const std::string from : {"nowhere", "odd"})
+    for (const bool dpo : {false, true}) {
+      cli::Tiny t;
+      const std::string start = "r: 4, alpha: 8, init_adapter: \"" + (f / from) + "\"";
+      t.method = dpo ? "{kind: dpo, lora: {" + start + "}}" : "{kind: lora, " + start + "}";
+      write_file_atomic(f / "r.yaml", cli::recipe(t));
+      for (const std::string verb : {"validate", "plan"})
+        expect_error(cli::run(verb + " " + (f / "r.yaml")), 1,
+                     {dpo ? "train.method.lora.init_adapter: " : "train.method.init_adapter: ", f / from});
+    }
+  write_file_atomic(f / "rows.jsonl", "{\"prompt\": \"1+1\", \"answer\": \"2\"}\n");
+  for (const auto& [judge, key, word] : std::vector<std::array<std::string, 3>>{
+           {"reward: model, reward_model: ./nowhere", "train.method.reward_model: ", "./nowhere"},
+           {"reward: model, reward_model: \"recipe:nope\"", "train.method.reward_model: ", "no recipe nope"},
+           {"rewards: [{kind: exact}, {kind: model, model: ./nowhere}]",
+            "train.method.rewards[1].model: ", "./nowhere"},
+           {"rewards: [{kind: model, model: \"" + (f / "odd") + "\"}]",
+            "train.method.rewards[0].model: ", f / "odd"}}) {
+    write_file_atomic(f / "r.yaml", "meta: {project: test, run_name: judged}\nhardware: {name: cpu}\nmodel: {name: \"" +
+                                        cli::golden("qwen3_gqa") + "\"}\ndata: {source: local, seq_len: 64, path: \"" +
+                                        (f / "rows.jsonl") + "\"}\ntrain: {method: {kind: grpo, " + judge + "}}\n");
+    for (const std::string& verb :
+         {"validate " + (f / "r.yaml"), "plan " + (f / "r.yaml"), "train " + (f / "r.yaml") + " --out " + (f / "out")})
+      expect_error(cli::run(verb), 1, {key, word});
+    EXPECT_FALSE(fs::exists(f / "out/dataset"));
+  }
 }
 
 // What a recipe says and a run does not do is said; what it takes is taken.
