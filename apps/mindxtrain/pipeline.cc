@@ -62,6 +62,12 @@ std::vector<eval::Question> questions_of(const config::Recipe& r) {
 // What training writes beside the checkpoint, and nothing makes again.
 constexpr const char* kTrainingLogs[] = {"metrics.jsonl", "loss.svg"};
 
+// Without a tokenizer answers are given, and end where the model's configuration says.
+std::vector<int32_t> answer_ends(const TokenizerBundle& text, const formats::ModelConfig& model) {
+  return text.tok ? infer::end_of_turn(*text.tok, text.chat.get(), model)
+                  : std::vector<int32_t>(model.eos.begin(), model.eos.end());
+}
+
 }  // namespace
 
 void take_run_folder(Pipeline::Options& o) {
@@ -220,6 +226,11 @@ void Pipeline::plan() {
   setup_ = train::make_setup(made_recipe(), model_path_, vocabulary_of(text_), nullptr);
   if (const std::string from = init_adapter(); !from.empty())
     checkpoint::check_adapter(from, setup_->training_graph(), setup_->lora, setup_->model.family);
+  if (recipe_.train.method.mask_truncated_completions && answer_ends(text_, setup_->model).empty())
+    fail_input(
+        "{}: train.method.mask_truncated_completions: {} has no end token (of its tokenizer, config.json or chat "
+        "template), so no answer is known to be cut off: remove it, or name one",
+        recipe_.source, recipe_.model.name);
   backend_ = train::open_backend(*setup_);
   const auto device = train::identity_of(backend_, num_threads());
   std::string from = o_.plan_path;
@@ -388,7 +399,7 @@ bool Pipeline::train() {
   t.on_step = o_.on_step;
   if (recipe_.train.method.is_rl() && text_.tok) {
     t.decode = [tok = text_.tok](std::span<const int32_t> ids) { return tok->decode(ids); };
-    t.ends = infer::end_of_turn(*text_.tok, text_.chat.get(), setup_->model);
+    t.ends = answer_ends(text_, setup_->model);
     t.rewards = reward_services(setup_->seq_len);
     const config::Method& m = recipe_.train.method;
     t.tools.run = [](const std::string& source, const std::vector<std::string>& argv, const std::string& input,

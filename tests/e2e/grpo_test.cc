@@ -231,6 +231,23 @@ TEST(GrpoRuns, StepsThatTeachNothingAreSaidAndCounted) {
   }
 }
 
+// Of a model that never ends an answer none is known to be cut off: nothing would be left out.
+TEST(GrpoRuns, CutAnswersAreLeftOutOfModelsWithAnEndAlone) {
+  cli::Folder f("grpo_endless");
+  const std::string row =
+      R"({"prompt_ids":[3],"completions":[{"ids":[4],"reward":1},{"ids":[5],"reward":0},{"ids":[6],"reward":2}]})";
+  write_file_atomic(f / "rows.jsonl", row + "\n" + row + "\n");
+  write_file_atomic(f / "r.yaml", recipe(expected()["truncated"], f, f / "rows.jsonl"));
+  OrderedJson config = parse_ordered_json(read_file(f / "model/config.json"), "config.json");
+  config["eos_token_id"] = nullptr;
+  write_file_atomic(f / "model/config.json", config.dump());
+  const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
+  EXPECT_EQ(r.code, 1) << r.out;
+  EXPECT_NE(r.out.find("mask_truncated_completions: "), std::string::npos) << r.out;
+  EXPECT_NE(r.out.find("has no end token"), std::string::npos) << r.out;
+  EXPECT_FALSE(fs::exists(f / "out/dataset"));
+}
+
 TEST(GrpoRuns, RolloutsThatCannotBeUsedAreNamed) {
   const std::pair<const char*, const char*> bad[] = {
       {R"({"prompt_ids":[],"completions":[]})", "\"prompt_ids\" must be a list"},
