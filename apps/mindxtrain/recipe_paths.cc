@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
+#include "model_files.h"
 
 namespace mxt::app {
 
@@ -34,7 +35,8 @@ std::vector<config::Issue> Roots::outside(const config::Recipe& recipe) const {
       return;
     }
     if (!v.is_string()) return;
-    const auto text = v.get<std::string>();
+    auto text = v.get<std::string>();
+    if (text.starts_with(kMadeBefore)) text.erase(0, kMadeBefore.size());  // a file, too
     const fs::path path(text);
     const bool climbs = std::any_of(path.begin(), path.end(), [](const fs::path& part) { return part == ".."; });
     if ((!path.is_absolute() && !climbs) || holds(text)) return;

@@ -35,9 +35,10 @@ inline std::string asked(uint16_t port, const std::string& path, const std::stri
   const sockaddr_in a = local(port);
   std::string all;
   if (connect(s, reinterpret_cast<const sockaddr*>(&a), sizeof a) == 0) {
-    const std::string request =
-        fmt::format("POST {} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{}", path,
-                    body.size(), body);
+    const std::string request = fmt::format(
+        "POST {} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: "
+        "{}\r\n\r\n{}",
+        path, body.size(), body);
     if (send(s, request.data(), request.size(), 0) == static_cast<ssize_t>(request.size())) {
       char piece[4096];
       for (ssize_t n; (n = read(s, piece, sizeof piece)) > 0;) all.append(piece, static_cast<size_t>(n));

@@ -50,5 +50,27 @@ TEST(Serve, EndsWithTheProgramThatStartedIt) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status << ": " << read_file(f / "log");
 }
 
+// Whoever may ask for plans and runs reads no file beyond the folders that the server was given: nor does a recipe that
+// is to run first, whose words would stand in the answer.
+TEST(Serve, ARecipeThatRunsFirstLiesInTheServersFolders) {
+  cli::Folder f("outside");
+  const std::string secret = f / "secret.yaml", inside = f / "inside";
+  write_file_atomic(secret, "hunter2: 1\n");
+  make_folders(inside);
+  const uint16_t port = free_port();
+  const pid_t server = cli::start({"serve", "--jobs", inside + "/jobs", "--port", std::to_string(port)});
+  EXPECT_TRUE(within(60, [&] { return answers(port); }));
+  for (const std::string& model : {"name: \"recipe:" + secret + "\"", std::string("name: \"recipe:../x.yaml\"")}) {
+    const Json body{{"recipe", "meta: {project: test, run_name: a}\nhardware: {name: cpu}\nmodel: {" + model +
+                                   "}\ndata: {source: synth, seq_len: 64}\n"}};
+    for (const char* verb : {"check", "plan", "preflight"}) {
+      const std::string said = cli::asked(port, std::string("/coach/api/") + verb, body.dump());
+      EXPECT_NE(said.find("lies outside the folders"), std::string::npos) << verb << model << said;
+      EXPECT_EQ(said.find("hunter2"), std::string::npos) << said;
+    }
+  }
+  EXPECT_EQ(cli::stop(server, SIGTERM), 0);
+}
+
 }  // namespace
 }  // namespace mxt
