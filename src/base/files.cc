@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fnmatch.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -46,28 +47,49 @@ void refuse_pointer(const std::string& path, std::string_view bytes) {
     fail_input("{}: is a git-LFS pointer, not the file itself: run `git lfs pull` where it was cloned", path);
 }
 
+constexpr auto kLateWriter = std::chrono::seconds(10);
+
+// Of a pipe that was opened without waiting and reads as if at its end: whether it had a writer, and is. Waits a moment
+// for one that was started beside this program.
+bool is_at_end(int pipe) {
+  pollfd p{.fd = pipe, .events = POLLIN, .revents = 0};
+  return poll(&p, 1, 100) > 0 && !(p.revents & POLLIN);
+}
+
 }  // namespace
 
 std::string read_file(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // To open a pipe that nobody writes to would wait for ever.
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) fail_input("{}: cannot be read: {}", path, std::strerror(errno));
   struct stat st{};
   if (fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)) {
     close(fd);
     fail_input("{}: is a folder, a file was expected", path);
   }
+  const auto end = std::chrono::steady_clock::now() + kLateWriter;
   std::string out;
   if (st.st_size > 0) out.reserve(static_cast<size_t>(st.st_size));
   char buf[1 << 16];
   for (;;) {
     const ssize_t n = ::read(fd, buf, sizeof buf);
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) {  // a writer is there: what it has to say may take as long as it takes
+      fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+      continue;
+    }
     if (n < 0) {
       const int e = errno;
       close(fd);
       fail_input("{}: cannot be read: {}", path, std::strerror(e));
     }
-    if (n == 0) break;
+    if (n == 0) {
+      if (!S_ISFIFO(st.st_mode) || !out.empty() || is_at_end(fd)) break;
+      if (std::chrono::steady_clock::now() < end) continue;
+      close(fd);
+      fail_input("{}: is a pipe, and nobody has begun to write to it in {} s: start its writer, or name a file", path,
+                 kLateWriter.count());
+    }
     out.append(buf, static_cast<size_t>(n));
     if (S_ISCHR(st.st_mode) && out.size() > kMostOfADevice) {
       close(fd);

@@ -285,6 +285,34 @@ TEST(Files, AtomicWriteLeavesOldFileWhenAbandoned) {
   fs::remove_all(dir);
 }
 
+// To open one that nobody writes to waits for ever.
+TEST(Files, APipeIsReadWhereSomebodyWritesToIt) {
+  const std::string dir = testing::TempDir() + "mxt_read_pipe";
+  fs::remove_all(dir);
+  make_folders(dir);
+  const std::string pipe = dir + "/pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  try {
+    read_file(pipe);
+    ADD_FAILURE() << "was read";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::kBadInput);
+    EXPECT_NE(std::string(e.what()).find("nobody has begun to write to it"), std::string::npos) << e.what();
+  }
+  for (const std::string& text : {std::string(), std::string(300'000, 'x')}) {
+    std::thread writer([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(150));  // late, and slow
+      const int fd = open(pipe.c_str(), O_WRONLY);
+      std::this_thread::sleep_for(std::chrono::milliseconds(250));
+      for (size_t at = 0; at < text.size(); at += 1000) EXPECT_EQ(write(fd, text.data() + at, 1000), 1000);
+      close(fd);
+    });
+    EXPECT_EQ(read_file(pipe), text);
+    writer.join();
+  }
+  fs::remove_all(dir);
+}
+
 // Nothing can take the place of a pipe or a device.
 TEST(Files, StreamsAreWrittenTo) {
   const std::string dir = testing::TempDir() + "mxt_streams";
