@@ -50,7 +50,7 @@ struct Jobs::Job : registry::JobRow {
 };
 
 Jobs::Jobs(std::string folder, int running, Roots roots)
-    : folder_((make_folders(folder), fs::absolute(folder).lexically_normal().string())),
+    : folder_((make_folders(folder), fs::canonical(folder).string())),  // as the registry names it
       most_(running),
       roots_(std::move(roots)),
       lock_(folder_),

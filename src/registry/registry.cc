@@ -16,9 +16,11 @@
 namespace mxt::registry {
 namespace {
 
-// The folder as the registry names it: DIR and DIR/ are one.
+// The folder as the registry names it: DIR, DIR/ and a link to DIR are one.
 std::string whole(const std::string& folder) {
-  const fs::path at = fs::absolute(folder).lexically_normal();
+  std::error_code ec;
+  fs::path at = fs::weakly_canonical(folder, ec);
+  if (ec) at = fs::absolute(folder).lexically_normal();
   return (at.has_filename() ? at : at.parent_path()).string();
 }
 

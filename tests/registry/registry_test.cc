@@ -67,7 +67,17 @@ TEST_F(RegistryTest, AFolderHasOneNameHoweverItIsWritten) {
     ASSERT_TRUE(r.find(same)) << same;
     EXPECT_EQ(r.find(same)->id, a);
   }
-  EXPECT_EQ(r.list().size(), 1u);
+  const std::string folder = testing::TempDir() + "mxt_registry_folder", link = folder + "_link";
+  fs::remove(link);
+  make_folders(folder);
+  fs::create_directory_symlink(folder, link);
+  const int64_t b = r.begin(folder + "/run", "p", "n", "hash1", "run");
+  EXPECT_EQ(r.begin(link + "/run", "p", "n", "hash1", "run"), b);
+  make_folders(folder + "/run");
+  ASSERT_TRUE(r.find(link + "/run/"));
+  EXPECT_EQ(r.find(link + "/run/")->id, b);
+  fs::remove(link);
+  EXPECT_EQ(r.list().size(), 2u);
   const int64_t here = r.begin(".", "p", "n", "hash1", "run");
   EXPECT_EQ(r.find(std::to_string(here))->folder, fs::current_path().string());
   EXPECT_FALSE(r.find(""));  // a shell's variable that is not set names no run
