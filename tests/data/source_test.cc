@@ -67,6 +67,14 @@ TEST_F(SourceTest, JsonLinesKeepLineNumbersOverBlankLinesAndNeedNoLastNewline) {
   EXPECT_EQ(rows[1].text, "{\"text\":\"2\"}");
 }
 
+TEST_F(SourceTest, JsonLinesOverSeveralLinesAreRefusedWithTheNameThatReadsThem) {
+  for (const char* text : {"{\n  \"text\": \"1\"\n}\n", "[\n  {\"text\": \"1\"}\n]",
+                           "[{\"text\": \"1\"},\n {\"text\": \"2\"}]", "[{\n  \"text\": \"1\"\n}]"}) {
+    EXPECT_HAS(error_of([&] { read(write("a.jsonl", text)); }), "a.jsonl:1: the row goes on in the next line");
+    EXPECT_EQ(read(write("a.json", text))[0].kind, FileKind::kJson) << text;
+  }
+}
+
 TEST_F(SourceTest, ByteOrderMarkIsSkippedAndUtf16IsRefused) {
   EXPECT_EQ(read(write("a.jsonl", "\xef\xbb\xbf{}\n"))[0].text, "{}\n");
   EXPECT_HAS(error_of([&] { read(write("b.jsonl", "\xff\xfe{\0")); }), "iconv");

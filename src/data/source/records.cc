@@ -18,6 +18,11 @@
 namespace mxt::data {
 namespace {
 
+// Whether a line is one of JSON that is spread over several, as an indented object or an array of rows is.
+bool is_spread(std::string_view line) {
+  return line == "{" || line == "[" || line == "[{" || (line.starts_with("[{") && line.ends_with("},"));
+}
+
 bool is_space(int c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
 class Reader : public RecordReader {
@@ -55,6 +60,11 @@ class JsonLines : public Reader {
       begin(out);
       if (!in_.append_line(&out->text)) return false;
     } while (trim(out->text).empty());
+    if (is_spread(trim(out->text)))
+      fail_input(
+          "{}:{}: the row goes on in the next line, and such a file has one a line: name it .json, whose rows "
+          "may take several",
+          *path_, out->line);
     return true;
   }
 };
