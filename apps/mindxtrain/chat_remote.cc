@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <utility>
 
 #include "algorand_key.h"
 #include "base/base64.h"
@@ -31,6 +32,20 @@ std::string message_of(const net::HttpResponse& r) {
   if (j.is_object() && j.contains("error") && j["error"].is_string())
     return printable(j["error"].get<std::string>().substr(0, 300));
   return printable(r.body.substr(0, 300));
+}
+
+// Why a payment was refused: servers of version 2 say so in a header, beside a body that may be empty.
+std::string refusal_of(const net::HttpResponse& r) {
+  static constexpr std::pair<const char*, const char*> kPlaces[] = {
+      {"PAYMENT-RESPONSE", "errorReason"}, {"X-PAYMENT-RESPONSE", "errorReason"}, {"PAYMENT-REQUIRED", "error"}};
+  for (const auto& [name, key] : kPlaces) {
+    const std::string* h = r.header(name);
+    const auto text = h ? from_base64(*h) : std::nullopt;
+    const Json j = text ? Json::parse(*text, nullptr, false) : Json();
+    if (j.is_object() && j.contains(key) && j[key].is_string() && !j[key].get_ref<const std::string&>().empty())
+      return printable(j[key].get<std::string>().substr(0, 300));
+  }
+  return message_of(r);
 }
 
 // What a server asks for before it is asked again, where that is a time that a person waits.
@@ -109,7 +124,7 @@ net::HttpResponse RemoteChat::post_paid(const OrderedJson& body, const net::Head
     int seconds = 2;
     try {
       net::HttpResponse r = post(body, payment);
-      if (r.status != 402 || message_of(r) != "settlement_pending" || shown == kShown) return r;
+      if (r.status != 402 || refusal_of(r) != "settlement_pending" || shown == kShown) return r;
       seconds = wait_of(r);
     } catch (const Error& e) {
       if (e.code() == Exit::kInterrupted || !said_.empty() || ++lost == kLost) throw;
@@ -142,9 +157,17 @@ void RemoteChat::take_line(std::string_view line) {
     std::fwrite(s.data(), 1, s.size(), stdout);
     std::fflush(stdout);
     said_ += s;
+    line_open_ = true;
   }
   if (j.contains(paid) && j[paid].is_string())
-    if (const auto receipt = from_base64(j[paid].get<std::string>())) log::info("payment: {}", printable(*receipt));
+    if (const auto receipt = from_base64(j[paid].get<std::string>())) say_payment(*receipt);
+}
+
+// On a line of its own, behind what was answered.
+void RemoteChat::say_payment(const std::string& receipt) {
+  if (std::exchange(line_open_, false)) std::printf("\n");
+  std::fflush(stdout);
+  log::info("payment: {}", printable(receipt));
 }
 
 void RemoteChat::answer(const std::string& role, const std::string& said) {
@@ -157,6 +180,7 @@ void RemoteChat::answer(const std::string& role, const std::string& said) {
   if (!o_.model.empty()) body["model"] = o_.model;
   rest_.clear();
   said_.clear();
+  line_open_ = false;
   try {
     net::HttpResponse r = post(body, {});
     if (r.status == 402) {
@@ -168,14 +192,14 @@ void RemoteChat::answer(const std::string& role, const std::string& said) {
       r = post_paid(body, payer_->pay(r));
       for (const char* name : {"PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE"})
         if (const std::string* h = r.header(name))
-          if (const auto receipt = from_base64(*h)) log::info("payment: {}", printable(*receipt));
+          if (const auto receipt = from_base64(*h)) say_payment(*receipt);
     }
-    if (r.status != 200) fail_input("{}: answers {}: {}", o_.url, r.status, message_of(r));
+    if (r.status != 200) fail_input("{}: answers {}: {}", o_.url, r.status, refusal_of(r));
   } catch (...) {
     messages_.erase(messages_.size() - 1);
     throw;
   }
-  std::printf("\n");
+  if (std::exchange(line_open_, false) || said_.empty()) std::printf("\n");
   messages_.push_back({{"role", "assistant"}, {"content", said_}});
 }
 

@@ -34,6 +34,7 @@ class RemoteChat {
   net::HttpResponse post_paid(const OrderedJson& body, const net::Headers& payment);
   void take(std::string_view piece);
   void take_line(std::string_view line);
+  void say_payment(const std::string& receipt);
 
   RemoteOptions o_;
   std::string address_;
@@ -42,6 +43,7 @@ class RemoteChat {
   std::unique_ptr<pay::Payer> payer_;
   OrderedJson messages_ = OrderedJson::array();
   std::string rest_, said_;  // of the answer: an unfinished line; its text
+  bool line_open_ = false;   // what was said of it last has no line break behind it
 };
 
 }  // namespace mxt::app
