@@ -172,11 +172,13 @@ TEST_F(Upload, SaysWhyNoCommitIsTakenAndWaitsAsLongAsItIsAskedTo) {
     if (r.target.find("/commit/") == std::string::npos) return 0;
     return ++asked, status;
   };
-  for (const int s : {412, 429, 503}) {
+  for (const int s : {409, 412, 429, 503}) {
     status = s;
     asked = 0;
     hub.refuse_body = R"({"error":"too many commits of yours"})";
-    EXPECT_NE(said().find(std::to_string(s) + ": too many commits of yours"), std::string::npos) << said();
+    const std::string what = said();
+    EXPECT_NE(what.find(std::to_string(s) + ": too many commits of yours"), std::string::npos) << what;
+    EXPECT_EQ(what.find("under way there: the same command goes on") != std::string::npos, s < 429) << what;
     EXPECT_GE(asked, 4);
   }
   for (const std::string seconds : {"3600", "99999999999999"}) {

@@ -193,7 +193,8 @@ class Uploader {
       say("no answer to a commit: asking what the repository holds");
       return false;
     }
-    if (r.status == 412 || r.status == 429 || r.status >= 500) {  // another's commit came between, or it is busy
+    // Another's commit came between, is under way, or it is busy.
+    if (r.status == 409 || r.status == 412 || r.status == 429 || r.status >= 500) {
       session_.wait_as_asked(r, 1, page());
       refused_ = std::move(r);
       return false;
