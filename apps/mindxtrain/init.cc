@@ -33,8 +33,8 @@ void list_recipes(bool json) {
       if (!belongs(r)) continue;
       if (!any) std::printf("%s%s\n", first ? "" : "\n", title);
       any = true, first = false;
-      std::printf("  %-26s %s\n", r["name"].get<std::string>().c_str(), r["head"].get<std::string>().c_str());
-      if (const auto why = r["reason"].get<std::string>(); !why.empty()) std::printf("  %-26s - %s\n", "", why.c_str());
+      std::printf("  %-27s %s\n", r["name"].get<std::string>().c_str(), r["head"].get<std::string>().c_str());
+      if (const auto why = r["reason"].get<std::string>(); !why.empty()) std::printf("  %-27s - %s\n", "", why.c_str());
     }
   };
   group("Can be trained here:", [](const auto& r) { return r["build"] && r["machine"] && r["files"]; });

@@ -28,6 +28,16 @@ void on_signal(int) {
   if (g_stop.exchange(true)) std::_Exit(static_cast<int>(Exit::kInterrupted));
 }
 
+// CLI11's words. The smallest and the largest double stand for "above 0" and "no bound" in its checks.
+std::string plainly(std::string what) {
+  constexpr std::string_view kValue = ": Value ", kRange = " not in range 0.000000 to 17976931348623157";
+  const size_t at = what.find(kValue), range = what.find(kRange);
+  if (at == std::string::npos || range == std::string::npos || range < at) return what;
+  const std::string value = what.substr(at + kValue.size(), range - at - kValue.size());
+  const bool zero = value.find_first_not_of("0.+-") == std::string::npos;
+  return fmt::format("{}: is {}: a number {} is wanted", what.substr(0, at), value, zero ? "above 0" : "of 0 or more");
+}
+
 int run(int argc, char** argv) {
   CLI::App app{
       "mindxtrain: fine-tunes a language model on your own data and machine. `mindxtrain run recipe.yaml --out DIR` "
@@ -83,11 +93,7 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);  // --help
-    std::string what = e.what();
-    // The largest double stands for "no bound" in CLI11's checks.
-    if (const size_t at = what.find(" to 17976931348623157"); at != std::string::npos)
-      what.replace(at, what.find_first_not_of("0123456789.", at + 4) - at, " or more");
-    log::line(log::Level::kError, "mindxtrain: " + printable(what) +
+    log::line(log::Level::kError, "mindxtrain: " + printable(plainly(e.what())) +
                                       " (mindxtrain --help lists verbs, mindxtrain VERB --help their options)");
     return static_cast<int>(Exit::kBadInput);
   }

@@ -188,7 +188,7 @@ void add_plan(CLI::App& app) {
   auto o = std::make_shared<Options>();
   auto* recipe = c->add_option("recipe", o->recipe, "recipe file");
   c->add_option("--plan", o->estimate.plan, "AutotunePlan whose choices and times to count with");
-  c->add_option(
+  auto* device = c->add_option(
       "--device", o->estimate.device,
       "a device of the price table, as cpu, rtx4090 or h100 (default: the recipe's hardware, else this machine); "
       "--list-devices shows all");
@@ -202,8 +202,9 @@ void add_plan(CLI::App& app) {
   c->add_option("--threads", o->threads, "threads (default: OMP_NUM_THREADS, else all cores)");
   c->add_flag("--json", o->json, "machine-readable answer");
   recipe->excludes(list), dump->excludes(list);
-  c->callback([o, dump] {
+  c->callback([o, dump, device] {
     if (*dump && o->estimate.dump.empty()) fail_input("plan --dump: which file?");
+    if (*device && o->estimate.device.empty()) fail_input("plan --device: which one? (mindxtrain plan --list-devices)");
     if (o->list) return list_devices(price_table(o->estimate.prices), o->json);
     if (o->recipe.empty()) fail_input("plan: which recipe? (mindxtrain plan RECIPE, or --list-devices)");
     const config::Recipe recipe = load_recipe(o->recipe);

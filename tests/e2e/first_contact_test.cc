@@ -169,6 +169,18 @@ TEST(FirstContact, ADevicesNameIsTakenInEitherCase) {
   EXPECT_TRUE(says(run("validate " + (f / "upper.yaml")), "did you mean h100")) << "in a recipe";
 }
 
+TEST(FirstContact, AValueThatAnOptionDoesNotTakeIsSaidInPlainWords) {
+  const std::pair<const char*, const char*> kWrong[] = {
+      {"runs list --limit -1", "--limit: is -1: a number of 0 or more is wanted"},
+      {"anchor out/run1 --chain-id 0", "--chain-id: is 0: a number above 0 is wanted"},
+      {"plan quickstart_cpu --device ''", "plan --device: which one? (mindxtrain plan --list-devices)"}};
+  for (const auto& [command, words] : kWrong) {
+    const Result r = cli::run(command);
+    EXPECT_EQ(r.code, 1) << r.out;
+    EXPECT_TRUE(says(r, words)) << r.out;
+  }
+}
+
 TEST(FirstContact, AMistypedShortNameOfAModelIsNamedWithTheNearest) {
   Folder f("models");
   write_file_atomic(f / "r.yaml",
