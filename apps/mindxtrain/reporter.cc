@@ -30,7 +30,7 @@ double modified(const std::string& path) {
 }  // namespace
 
 track::Curves curves_of(const std::string& folder, const config::Recipe& recipe) {
-  const std::string whole = fs::weakly_canonical(folder).string(), metrics = whole + "/metrics.jsonl";
+  const std::string whole = fs::weakly_canonical(fs::absolute(folder)).string(), metrics = whole + "/metrics.jsonl";
   const double started = modified(whole + "/recipe.yaml");
   track::Curves c;
   if (fs::exists(metrics) && fs::file_size(metrics) > 0) c = track::read_curves(metrics, started);

@@ -19,7 +19,7 @@ namespace {
 // The folder as the registry names it: DIR, DIR/ and a link to DIR are one.
 std::string whole(const std::string& folder) {
   std::error_code ec;
-  fs::path at = fs::weakly_canonical(folder, ec);
+  fs::path at = fs::weakly_canonical(fs::absolute(folder), ec);
   if (ec) at = fs::absolute(folder).lexically_normal();
   return (at.has_filename() ? at : at.parent_path()).string();
 }
