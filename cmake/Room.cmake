@@ -20,7 +20,7 @@ endfunction()
 # so a header of a room that is not named in USES cannot be found: an upward include does not compile. `base` is always
 # there. Headers are also compiled alone (target all_verify_interface_header_sets), so each is self-contained.
 #
-# Sources are compiled several at a time, since most of a compilation is spent on the same headers (cuts it to less than half): a name
+# Sources are compiled several at a time, since most of a compilation is spent on the same headers (a third to a half less in all): a name
 # in an anonymous namespace is one of its room. ALONE names the sources that are not, or all of a room's: files that follow one
 # pattern with the same names, and what Highway compiles once per instruction set.
 #
