@@ -167,17 +167,18 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
         if (row + half * 8 >= a.m) continue;
         const float by = a.a_scale != nullptr ? a.a_scale[row + half * 8] : 1.0f;
         float* c = a.c + static_cast<int64_t>(row + half * 8) * a.ldc + col + lane % 4 * 2;
+        float2 old[kSums / 4] = {};  // asked for together: between stores each would be waited for
+        if (a.accumulate)
+#pragma unroll
+          for (int j = 0; j < kSums / 4; ++j)
+            if (col + j * 8 < a.n) old[j] = *reinterpret_cast<const float2*>(c + j * 8);
 #pragma unroll
         for (int j = 0; j < kSums / 4; ++j) {
           if (col + j * 8 >= a.n) continue;
           const float2 b = *reinterpret_cast<const float2*>(s.b_scale[w] + j * 8 + lane % 4 * 2);
           float2 y = make_float2(sum[j * 4 + half * 2] * by * b.x, sum[j * 4 + half * 2 + 1] * by * b.y);
-          auto* to = reinterpret_cast<float2*>(c + j * 8);
-          if (a.accumulate) {
-            const float2 old = *to;
-            y.x += old.x, y.y += old.y;
-          }
-          *to = y;
+          if (a.accumulate) y.x += old[j].x, y.y += old[j].y;
+          *reinterpret_cast<float2*>(c + j * 8) = y;
         }
       }
     }
