@@ -398,7 +398,7 @@ struct MixGradOp {
   static const OpInfo info;
   MixOp of;
   ParamId a = kNone;
-};  // in: dy, x, z, b[, a] → out: dz[, dx]; params b, a
+};  // in: dy, x, z, b[, a][, sum] → out: dz + sum (in place of it)[, dx]; params b, a
 // y = x, but for groups·width columns from `col` on, to which by·λ·σ(w·s)[group]·u is added: a gate a group, read off
 // the first columns of s. `inside`: a document's first token is left as it is. λ: a learned scalar, 1 where absent.
 struct GateOp {

@@ -194,7 +194,8 @@ struct QkNormRopeGrad {
   const float* rstd = nullptr;
   float *dq_w = nullptr, *dk_w = nullptr;  // F32 [head_dim] or null
   bool accumulate = true;
-  RowwiseFp8Copy held;  // of dqkv
+  RowwiseFp8Copy held;    // of dqkv
+  bool keep_dqkv = true;  // as Norm's keep_y
 };
 
 // Softmax attention inside documents: token t of document [cu[i], cu[i+1]) sees tokens s ≤ t of the same
@@ -330,9 +331,10 @@ struct Mix {
   DType wtype = DType::kF32;
   float sign = 1;
 };
-// dz = sign·b·dy; dx = a·dy where dx.p is set. da (+)= Σ dy·x, db (+)= sign·Σ dy·z: one value each, null = not wanted.
+// dz = sign·b·dy + sum, where sum.p is set (it may be dz); dx = a·dy where dx.p is. da (+)= Σ dy·x, db (+)= sign·Σ
+// dy·z: one value each, null = not wanted.
 struct MixGrad {
-  ConstMat dy, x, z;
+  ConstMat dy, x, z, sum;
   Mat dx, dz;
   const void *a = nullptr, *b = nullptr;
   DType wtype = DType::kF32;

@@ -379,6 +379,7 @@ void operands(MixGrad& m, V& v) {
   v.mat("dy", m.dy, Use::kRead);
   v.mat("x", m.x, Use::kRead);
   v.mat("z", m.z, Use::kRead);
+  v.mat("sum", m.sum, Use::kRead);
   v.mat("dx", m.dx, Use::kWritten);
   v.mat("dz", m.dz, Use::kWritten);
   v.array("a", m.a, m.wtype, 1, Use::kRead);

@@ -147,6 +147,7 @@ void check(const QkNormRope& r) {
   MXT_ASSERT(r.out.p != r.qkv.p || r.out.ld == r.qkv.ld);
 }
 void check(const QkNormRopeGrad& r) {
+  MXT_ASSERT(r.keep_dqkv || r.held.q.p);
   matrix(r.dout);
   like(r.dqkv, r.dout);
   rope(r, r.dout);
@@ -218,6 +219,7 @@ void check(const MixGrad& m) {
   like(m.x, m.dy);
   like(m.z, m.dy);
   like(m.dz, m.dy);
+  if (m.sum.p) like(m.sum, m.dy);
   if (m.dx.p) like(m.dx, m.dy);
   MXT_ASSERT(m.b && (m.a != nullptr) == (m.dx.p != nullptr));
 }

@@ -369,6 +369,7 @@ void Lowering::lower(const QkNormRopeGradOp& a) {
     }
   }
   if (a.held) r.held = rowwise_fp8_copy(*op_, op_->in.back());
+  r.keep_dqkv = !a.held || !uses_.readers(op_->out[0]).empty();
   emit(r, a.of.norm ? 1 : 0);  // the two weights have this one use
 }
 
@@ -425,7 +426,9 @@ void Lowering::lower(const MixGradOp& a) {
   m.z = mat(op_->in[2]);
   m.dz = mat(op_->out[0]);
   m.b = element(op_->in[3], a.of.b);
-  if (op_->in.size() > 4) {
+  const size_t scalars = a.of.a < 0 ? 1 : 2;
+  if (op_->in.size() > 3 + scalars) m.sum = mat(op_->in.back());
+  if (scalars > 1) {
     m.a = element(op_->in[4], a.of.a);
     m.dx = mat(op_->out[1]);
   }

@@ -102,7 +102,10 @@ std::string settings_text(const kernels::CachedAttention& a) {
 template <typename R>
   requires requires(const R& r) { r.rotary; }
 std::string settings_text(const R& r) {
-  return fmt::format(" heads {}/{}x{} rotary {}", r.heads, r.kv_heads, r.head_dim, r.rotary);
+  std::string text = fmt::format(" heads {}/{}x{} rotary {}", r.heads, r.kv_heads, r.head_dim, r.rotary);
+  if constexpr (requires { r.keep_dqkv; })
+    if (!r.keep_dqkv) text += " dqkv not kept";
+  return text;
 }
 std::string settings_text(const kernels::Norm& n) {
   return fmt::format(" {} eps {}{}", n.layer_norm ? "layer" : "rms", n.eps, n.keep_y ? "" : " y not kept");

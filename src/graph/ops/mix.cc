@@ -15,7 +15,8 @@ ValueId mix(Graph& g, ValueId x, ValueId z, const MixOp& m, ValueId b, ValueId a
   return y;
 }
 
-// dx = a·dy, dz = sign·b·dy, da = Σ dy·x, db = sign·Σ dy·z. Without a, dy itself is dx.
+// dx = a·dy, dz = sign·b·dy, da = Σ dy·x, db = sign·Σ dy·z. Without a, dy itself is dx. z is read by many: a dz that
+// meets an earlier gradient of it is added at once.
 static void derive_mix(Backward& b, const Op& op) {
   if (!b.needs(op.out[0])) return;
   const auto& m = std::get<MixOp>(op.attrs);
@@ -26,11 +27,16 @@ static void derive_mix(Backward& b, const Op& op) {
   const bool has_a = op.in.size() > 3;
   if (has_a && b.needs(op.in[3])) gm.a = b.g.value(op.in[3]).param;
   std::vector<ValueId> out{b.like(op.in[1])};
+  const ValueId sum = b.grad(op.in[1]);
+  if (sum != kNone) {
+    in.push_back(sum);
+    b.g.values[static_cast<size_t>(out[0])].alias_of = sum;
+  }
   if (has_a) out.push_back(b.like(op.in[0]));
   Op& gop = b.g.add_op(gm, std::move(in), out);
   MXT_ASSERT(!has_a || b.needs(op.in[3]) == b.needs(op.in[2]));  // both train or neither
   if (b.needs(op.in[2])) b.contributes(gop, op.in[2]);
-  b.accumulate(op.in[1], out[0]);
+  if (b.needs(op.in[1])) b.set_grad(op.in[1], out[0]);
   b.accumulate(op.in[0], has_a ? out[1] : dy);
 }
 

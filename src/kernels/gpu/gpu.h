@@ -238,23 +238,33 @@ __device__ __forceinline__ float warp_max(float v) {
   for (int m = kWarp / 2; m > 0; m /= 2) v = fmaxf(v, shuffle_xor(v, m));
   return v;
 }
+// Beyond so many warps it costs more that every thread goes over all of them than to wait for one that does.
+inline constexpr int kFewWarps = 8;
 // `space` holds one float per warp; the call begins and ends with a barrier, so it may be reused at once.
 __device__ __forceinline__ float block_sum(float v, float* space) {
   v = warp_sum(v);
   __syncthreads();
   if (threadIdx.x % kWarp == 0) space[threadIdx.x / kWarp] = v;
   __syncthreads();
+  const int warps = (static_cast<int>(blockDim.x) + kWarp - 1) / kWarp;
   float total = 0;
-  for (int w = 0; w < (static_cast<int>(blockDim.x) + kWarp - 1) / kWarp; ++w) total += space[w];
-  return total;
+  if (warps <= kFewWarps || threadIdx.x == 0)
+#pragma unroll 8
+    for (int w = 0; w < warps; ++w) total += space[w];
+  if (warps <= kFewWarps) return total;
+  if (threadIdx.x == 0) space[0] = total;
+  __syncthreads();
+  return space[0];
 }
 __device__ __forceinline__ float block_max(float v, float* space) {
   v = warp_max(v);
   __syncthreads();
   if (threadIdx.x % kWarp == 0) space[threadIdx.x / kWarp] = v;
   __syncthreads();
+  const int warps = (static_cast<int>(blockDim.x) + kWarp - 1) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+  if (warps > kFewWarps) return warp_max(lane < warps ? space[lane] : -INFINITY);
   float top = space[0];
-  for (int w = 1; w < (static_cast<int>(blockDim.x) + kWarp - 1) / kWarp; ++w) top = fmaxf(top, space[w]);
+  for (int w = 1; w < warps; ++w) top = fmaxf(top, space[w]);
   return top;
 }
 

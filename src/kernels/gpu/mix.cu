@@ -35,22 +35,23 @@ __global__ void __launch_bounds__(kThreads) mix_kernel(const void* x, int64_t ld
 // sums[row]: Σ dy·x and Σ dy·z.
 template <typename T, int V>
 __global__ void __launch_bounds__(kThreads)
-    mix_grad_kernel(const void* dy, int64_t lddy, const void* x, int64_t ldx, const void* z, int64_t ldz, void* dx,
-                    int64_t lddx, void* dz, int64_t lddz, int64_t cols, Weights wa, Weights wb, float sign,
-                    float2* sums) {
+    mix_grad_kernel(const void* dy, int64_t lddy, const void* x, int64_t ldx, const void* z, int64_t ldz,
+                    const void* sum, int64_t lds, void* dx, int64_t lddx, void* dz, int64_t lddz, int64_t cols,
+                    Weights wa, Weights wb, float sign, float2* sums) {
   __shared__ float space[kThreads / kWarp];
   const int64_t row = row_of_block();
   const float a = one(wa, 1), b = sign * one(wb, 1);
   float with_x = 0, with_z = 0;
   for (int64_t i = threadIdx.x * V; i < cols; i += kThreads * V) {
-    float d[V], f[V], g[V];
+    float d[V], f[V], g[V], before[V] = {};
     load<T, V>(dy, row * lddy + i).unpack(d);
     load<T, V>(x, row * ldx + i).unpack(f);
     load<T, V>(z, row * ldz + i).unpack(g);
+    if (sum != nullptr) load<T, V>(sum, row * lds + i).unpack(before);
 #pragma unroll
     for (int k = 0; k < V; ++k) {
       with_x += d[k] * f[k], with_z += d[k] * g[k];
-      f[k] = a * d[k], g[k] = b * d[k];
+      f[k] = a * d[k], g[k] = b * d[k] + before[k];
     }
     if (dx != nullptr) store<T, V>(dx, row * lddx + i, Raw<T, V>::pack(f));
     store<T, V>(dz, row * lddz + i, Raw<T, V>::pack(g));
@@ -131,7 +132,7 @@ __global__ void __launch_bounds__(kThreads)
 // dz[row, g]: the gradient before the sigmoid; dlambda[row]. A team of `lanes` threads, a power of two within a warp,
 // takes a group: its gate, then its columns.
 template <typename T, int V>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 6)
     gate_grad_kernel(GateArgs a, const void* dy, int64_t lddy, void* ds, int64_t ldds, int64_t source, void* du,
                      int64_t lddu, float* dz, float* dlambda, int lanes) {
   __shared__ float slopes[kGroups], parts[kGroups];
@@ -285,11 +286,12 @@ void mix_grad(Stream s, const MixGrad& m, void* scratch) {
   const Weights a{m.a, m.wtype == DType::kBF16}, b{m.b, m.wtype == DType::kBF16};
   auto* sums = static_cast<float2*>(scratch);
   if (m.dy.rows > 0) {
-    const bool even = wide(m.dy) && wide(m.x) && wide(m.z) && wide(ConstMat(m.dx)) && wide(ConstMat(m.dz));
+    const bool even =
+        wide(m.dy) && wide(m.x) && wide(m.z) && wide(m.sum) && wide(ConstMat(m.dx)) && wide(ConstMat(m.dz));
     MXT_GPU_DISPATCH(m.dy.type, even,
                      mix_grad_kernel<T, V><<<static_cast<unsigned>(m.dy.rows), kThreads, 0, s>>>(
-                         m.dy.p, m.dy.ld, m.x.p, m.x.ld, m.z.p, m.z.ld, m.dx.p, m.dx.ld, m.dz.p, m.dz.ld, m.dy.cols, a,
-                         b, m.sign, sums));
+                         m.dy.p, m.dy.ld, m.x.p, m.x.ld, m.z.p, m.z.ld, m.sum.p, m.sum.ld, m.dx.p, m.dx.ld, m.dz.p,
+                         m.dz.ld, m.dy.cols, a, b, m.sign, sums));
     check_launch("mix_grad");
   }
   mix_sums<<<1, kSumThreads, 0, s>>>(sums, m.dy.rows, m.da, m.db, m.accumulate);

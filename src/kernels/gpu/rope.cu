@@ -38,18 +38,24 @@ __device__ __forceinline__ float group_sum(float v, int lanes) {
   return v;
 }
 
-template <typename T, int V>
-__device__ __forceinline__ void angles(const RopeArgs& a, int64_t t, int lane, float (&c)[V], float (&s)[V]) {
+// Of V columns at a position. They are asked for behind the heads' packs, which must not wait for the position.
+template <int V>
+__device__ __forceinline__ void angles(const RopeArgs& a, int64_t position, int lane, float (&c)[V], float (&s)[V]) {
 #pragma unroll
   for (int k = 0; k < V; ++k) c[k] = 1.0f, s[k] = 0.0f;
   if (a.rotary == 0) return;
-  const int64_t at = static_cast<int64_t>(a.positions[t]) * (a.rotary / 2) + lane * V;
+  const int64_t at = position * (a.rotary / 2) + lane * V;
 #pragma unroll
-  for (int k = 0; k < V; ++k) c[k] = a.cos[at + k], s[k] = a.sin[at + k];
+  for (int k = 0; k < V; k += 4) {
+    const float4 four_c = *reinterpret_cast<const float4*>(a.cos + at + k),
+                 four_s = *reinterpret_cast<const float4*>(a.sin + at + k);
+    c[k] = four_c.x, c[k + 1] = four_c.y, c[k + 2] = four_c.z, c[k + 3] = four_c.w;
+    s[k] = four_s.x, s[k + 1] = four_s.y, s[k + 2] = four_s.z, s[k + 3] = four_s.w;
+  }
 }
 
 template <typename T, int V>
-__global__ void __launch_bounds__(kThreads) rope_fast(RopeArgs a) {
+__global__ void __launch_bounds__(kThreads, 6) rope_fast(RopeArgs a) {
   allow_next_grid();
   const int half = a.head_dim / 2, lanes = half / V;
   const int lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = kThreads / lanes;
@@ -67,7 +73,7 @@ __global__ void __launch_bounds__(kThreads) rope_fast(RopeArgs a) {
   const bool norm = a.qw.p != nullptr || a.kw.p != nullptr;
   float c[V], s[V];
   Raw<T, V> ahead0[kAhead], ahead1[kAhead];
-  angles<T, V>(a, t, lane, c, s);
+  const int32_t position = a.rotary > 0 ? a.positions[t] : 0;
   // kAhead heads of a lane are read before the first is worked on: enough bytes in flight to fill the memory's pipe.
   for (int first = 0; first < all; first += groups) {  // the same count for every lane: shuffles need all of them
     if (first % (kAhead * groups) == 0) {
@@ -77,6 +83,7 @@ __global__ void __launch_bounds__(kThreads) rope_fast(RopeArgs a) {
         const int64_t in = t * a.ldin + static_cast<int64_t>(h < all ? h : 0) * a.head_dim + lane * V;
         if (first + j * groups < all) ahead0[j] = load<T, V>(a.in, in), ahead1[j] = load<T, V>(a.in, in + half);
       }
+      if (first == 0) angles<V>(a, position, lane, c, s);
     }
     const int h = first + group;
     const bool on = h < all;
@@ -125,7 +132,7 @@ __global__ void __launch_bounds__(kThreads) rope_fast(RopeArgs a) {
 // SUMS: the weights' gradients are wanted too. Frozen norms leave the registers of their sums to more blocks at once.
 // HELD: the token's row as E4M3 too, from the registers that it was made in: at most kAhead rounds of heads.
 template <typename T, int V, bool SUMS, bool HELD>
-__global__ void __launch_bounds__(kThreads) rope_grad_fast(RopeArgs a) {
+__global__ void __launch_bounds__(kThreads, HELD ? 4 : 0) rope_grad_fast(RopeArgs a) {
   extern __shared__ float sums[];  // [groups][2][head_dim]
   const int half = a.head_dim / 2, lanes = half / V;
   const int lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = kThreads / lanes;
@@ -134,8 +141,8 @@ __global__ void __launch_bounds__(kThreads) rope_grad_fast(RopeArgs a) {
   float dq0[V] = {}, dq1[V] = {}, dk0[V] = {}, dk1[V] = {};
   Raw<T, V> ahead0[kAhead], ahead1[kAhead], input0[kAhead], input1[kAhead];
   for (int64_t t = blockIdx.x; t < a.tokens; t += gridDim.x) {
-    float c[V], s[V];
-    angles<T, V>(a, t, lane, c, s);
+    const int32_t position = a.rotary > 0 ? a.positions[t] : 0;
+    float c[V], s[V], rstds[kAhead];
     for (int first = 0; first < all; first += kAhead * groups) {
 #pragma unroll
       for (int j = 0; j < kAhead; ++j) {
@@ -145,7 +152,9 @@ __global__ void __launch_bounds__(kThreads) rope_grad_fast(RopeArgs a) {
         ahead0[j] = load<T, V>(a.in, t * a.ldin + in), ahead1[j] = load<T, V>(a.in, t * a.ldin + in + half);
         if (norm && first + j * groups < qk)
           input0[j] = load<T, V>(a.x, t * a.ldx + in), input1[j] = load<T, V>(a.x, t * a.ldx + in + half);
+        if (norm && h < qk) rstds[j] = a.rstd[t * qk + h];
       }
+      if (first == 0) angles<V>(a, position, lane, c, s);
 #pragma unroll
       for (int j = 0; j < kAhead; ++j) {
         if (first + j * groups >= all) break;
@@ -170,7 +179,7 @@ __global__ void __launch_bounds__(kThreads) rope_grad_fast(RopeArgs a) {
             input1[j].unpack(x1);
             w.get<V>(lane * V, w0, 1.0f);
             w.get<V>(half + lane * V, w1, 1.0f);
-            const float rstd = has ? a.rstd[t * qk + h] : 1.0f;
+            const float rstd = has ? rstds[j] : 1.0f;
             float dot = 0;
 #pragma unroll
             for (int k = 0; k < V; ++k) {
@@ -194,7 +203,7 @@ __global__ void __launch_bounds__(kThreads) rope_grad_fast(RopeArgs a) {
           }
           if (h < qk) ahead0[j] = Raw<T, V>::pack(g0), ahead1[j] = Raw<T, V>::pack(g1);
         }
-        if (!on || (a.in_place && h >= qk)) continue;
+        if (!on || a.out == nullptr || (a.in_place && h >= qk)) continue;
         const int64_t out = t * a.ldout + col;
         store<T, V>(a.out, out, ahead0[j]);
         store<T, V>(a.out, out + half, ahead1[j]);
@@ -344,7 +353,7 @@ template <typename R>
 bool is_fast(const R& r, DType type) {
   const int64_t v = elements_of_16_bytes(type), lanes = r.head_dim / 2 / v;
   return (r.rotary == r.head_dim || r.rotary == 0) && r.head_dim % (2 * v) == 0 && lanes > 0 && lanes <= kWarp &&
-         (lanes & (lanes - 1)) == 0 && wide(r.q_w) && wide(r.k_w);
+         (lanes & (lanes - 1)) == 0 && wide(r.q_w) && wide(r.k_w) && wide(r.cos) && wide(r.sin);
 }
 
 int64_t grad_blocks(const QkNormRopeGrad& r) {
@@ -397,6 +406,7 @@ void qk_norm_rope_grad(Stream s, const QkNormRopeGrad& r, void* scratch) {
       if (held_here)
         a.q = static_cast<uint8_t*>(r.held.q.p), a.channel = r.held.channel, a.scale = r.held.scale,
         a.ldq = r.held.q.ld;
+      if (held_here && !r.keep_dqkv) a.out = nullptr;
       const size_t bytes = wants ? static_cast<size_t>(groups * 2 * r.head_dim) * sizeof(float) : 0;
       const bool bf = r.dout.type == DType::kBF16;
       const auto kernel = bf ? (wants       ? rope_grad_fast<bf16, 8, true, false>

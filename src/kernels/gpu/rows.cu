@@ -120,10 +120,11 @@ __global__ void __launch_bounds__(kThreads) add_runs(const uint64_t* keys, int64
   if (id >> 31 != 0) return;  // below zero: none
   const int64_t col = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * V;
   if (col >= cols) return;
-  float sum[V];
-  float* to = table + id * ldt + col;
+  constexpr int kFloats = V % 4 == 0 ? 4 : 1;
+  float sum[V / kFloats][kFloats];
+  const int64_t to = id * ldt + col;
 #pragma unroll
-  for (int i = 0; i < V; ++i) sum[i] = to[i];
+  for (int i = 0; i < V / kFloats; ++i) load<float, kFloats>(table, to + i * kFloats).unpack(sum[i]);
   bool more = true;
   for (int64_t q = p; more; q += kAhead) {
     Raw<T, V> next[kAhead];
@@ -140,11 +141,12 @@ __global__ void __launch_bounds__(kThreads) add_runs(const uint64_t* keys, int64
       float f[V];
       next[k].unpack(f);
 #pragma unroll
-      for (int i = 0; i < V; ++i) sum[i] += f[i];
+      for (int i = 0; i < V; ++i) sum[i / kFloats][i % kFloats] += f[i];
     }
   }
 #pragma unroll
-  for (int i = 0; i < V; ++i) to[i] = sum[i];
+  for (int i = 0; i < V / kFloats; ++i)
+    store<float, kFloats>(table, to + i * kFloats, Raw<float, kFloats>::pack(sum[i]));
 }
 
 }  // namespace
@@ -179,10 +181,13 @@ void embedding_grad(Stream s, const EmbeddingGrad& e, void* scratch) {
     sort_tile<<<tiles, kTile / 2, 0, s>>>(keys, k);
   }
   auto* table = static_cast<float*>(e.dtable.p);
-  MXT_GPU_DISPATCH(e.dy.type, wide(e.dy) && wide(ConstMat(e.dtable)),
-                   add_runs<T, V>
-                   <<<dim3(static_cast<unsigned>(tokens), static_cast<unsigned>(ceil_div(e.dy.cols, kThreads * V))),
-                      kThreads, 0, s>>>(keys, tokens, e.dy.p, e.dy.ld, table, e.dtable.ld, e.dy.cols));
+  MXT_GPU_DISPATCH(e.dy.type, wide(e.dy) && wide(ConstMat(e.dtable)), {
+    const int64_t packs = ceil_div(e.dy.cols, V),
+                  threads = packs < kThreads ? ceil_div(packs, kWarp) * kWarp : kThreads;
+    const dim3 grid(static_cast<unsigned>(tokens), static_cast<unsigned>(ceil_div(packs, threads)));
+    add_runs<T, V>
+        <<<grid, static_cast<unsigned>(threads), 0, s>>>(keys, tokens, e.dy.p, e.dy.ld, table, e.dtable.ld, e.dy.cols);
+  });
   check_launch("embedding_grad");
 }
 

@@ -33,7 +33,7 @@ void mix_grad(const MixGrad& m) {
       da[0] += dy * get(m.x, t, i);
       db[0] += sign * dy * get(m.z, t, i);
       if (m.dx.p) set(m.dx, t, i, a * dy);
-      set(m.dz, t, i, b * dy);
+      set(m.dz, t, i, b * dy + (m.sum.p ? get(m.sum, t, i) : 0.0));
     }
   add_into(m.da, da, m.accumulate);
   add_into(m.db, db, m.accumulate);

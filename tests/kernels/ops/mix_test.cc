@@ -33,14 +33,15 @@ TEST_P(MixOps, MixesWithLearnedScalars) {
 TEST_P(MixOps, GradientsOfBothStreamsAndScalars) {
   for (DType type : kTypes)
     for (const Shape& s : kShapes)
-      for (const bool more : {false, true}) {  // with a, and adding to the scalars' gradients
+      for (const bool more : {false, true}) {  // with a, and adding to gradients that stand
         SCOPED_TRACE(fmt::format("{} {}x{} {}", label(type), s.rows, s.cols, more));
         check_op(GetParam(),
                  [&](Trial& r) {
                    MixGrad m;
                    m.dy = r.input(s.rows, s.cols, type, 3);
                    m.x = r.input(s.rows, s.cols, type, 1), m.z = r.input(s.rows, s.cols, type, 2);
-                   m.dz = r.output("dz", s.rows, s.cols, type);
+                   m.dz = more ? r.inout("dz", s.rows, s.cols, type, 6) : r.output("dz", s.rows, s.cols, type);
+                   if (more) m.sum = m.dz;
                    m.b = r.floats({0.3f}), m.sign = more ? 1.0f : -1.0f, m.accumulate = more;
                    m.db = more ? r.inout_floats("db", 1, 4) : r.output_floats("db", 1);
                    if (more) {

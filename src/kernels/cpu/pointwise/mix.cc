@@ -48,9 +48,10 @@ void mix_grad_rows_of(const MixGrad& m, int64_t begin, int64_t end, float a, flo
     sums[0] += s.a.total();
     sums[1] += s.b.total();
     T *dz = row_at<T>(m.dz, t), *dx = m.dx.p ? row_at<T>(m.dx, t) : nullptr;
+    const T* sum = m.sum.p ? row_at<T>(m.sum, t) : nullptr;
     for_each(m.dy.cols, [&](int64_t i, auto part) HWY_ATTR {
       const V g = load(dy + i, part);
-      store(hn::Mul(g, vb), dz + i, part);
+      store(sum ? hn::MulAdd(g, vb, load(sum + i, part)) : hn::Mul(g, vb), dz + i, part);
       if (dx) store(hn::Mul(g, va), dx + i, part);
     });
   }
