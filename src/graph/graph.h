@@ -268,9 +268,9 @@ struct RowwiseFp8LinearOp {
 struct RowwiseFp8LinearDwOp {
   static const OpInfo info;
 };
-// Of a matrix that trains (quantize_trained). In: q [n, m], E4M3 → out: its transpose. And dw = dyᵀ x of rows that are
-// held in E4M3, dy as QuantizeOp holds it with the weight's scales as its channels; in: dy, its scales, x, its scales,
-// the weight's scales; param.
+// Of a matrix that trains (quantize_trained). In: q [n, m], E4M3[, scales] → out: its transpose[, scales]. And dw = dyᵀ
+// x of rows that are held in E4M3, dy as QuantizeOp holds it with the weight's scales as its channels; in: dy, its
+// scales, x, its scales, the weight's scales; param.
 struct RowwiseFp8TransposeOp {
   static const OpInfo info;
 };
@@ -445,8 +445,8 @@ struct FusedLinearCrossEntropyOp {
   bool gradient = false;
   float adapter = 0;
 };
-//   in: h, w[, z, B] → out: nll [tokens, 1][, dh[, dz]]; param w. With z = h Aᵀ the logits are h wᵀ + adapter·z Bᵀ, w
-//   does not train and the parameter is B
+//   in: h, w[, z, B | w in E4M3, its scales, it turned, its] → out: nll [tokens, 1][, dh[, dz]]; param w. With z = h Aᵀ
+//   the logits are h wᵀ + adapter·z Bᵀ and the parameter is B; with w in E4M3 the products are of rounded operands
 // The log-probability of every target, ln softmax(scale·h wᵀ)[target] in nats, in chunks as
 // FusedLinearCrossEntropyOp's: 0 where there is no target. scale is 1/temperature. With `entropy` also that of each
 // such row's distribution.

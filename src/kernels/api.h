@@ -94,11 +94,14 @@ struct RowwiseFp8LinearDw {
 struct RowwiseFp8Transpose {
   ConstMat q;  // E4M3 [n, m], both multiples of 16
   Mat out;     // E4M3 [m, n]
+  // With q's scales [n]: its rows first move to one scale, the largest, rounded as Fp8LinearDw's; it is left m times.
+  const float* scale = nullptr;
+  float* out_scale = nullptr;
 };
 struct Fp8LinearDw {
   ConstMat dy, x;                                       // E4M3 [tokens, n], [tokens, k]; n and k multiples of 16
   const float *dy_scale = nullptr, *x_scale = nullptr;  // [tokens]
-  const float* channel = nullptr;                       // [n], powers of two: what dy was multiplied by
+  const float* channel = nullptr;                       // [n], powers of two: what dy was multiplied by; null = 1
   float* dw = nullptr;                                  // F32 [n, k]
   bool accumulate = false;
 };
@@ -127,12 +130,13 @@ struct Embedding {
   Mat y;           // [tokens, width], act
 };
 // dtable[ids[t]] += dy[t], tokens in ascending order of t for each row. dtable F32 [vocab, width]; when !accumulate it
-// is zeroed first. An id below zero (a picture's token) has no row there.
+// is zeroed first. An id below zero (a picture's token) has no row there. With `by` [tokens]: += by[t]·dy[t].
 struct EmbeddingGrad {
   const int32_t* ids = nullptr;
   ConstMat dy;
   Mat dtable;
   bool accumulate = true;
+  const float* by = nullptr;
 };
 
 // Optional residual first: h = x + r (written to `h`, act type, when r.p is set; the norm reads the rounded h).
@@ -391,21 +395,26 @@ struct CrossEntropy {
   float* nll = nullptr;            // [rows]
   bool gradient = false;
   float softcap = 0;
-  // With gradient, without softcap: softmax(logits) instead, 0 at the label and without weights; as E4M3 where held.q
-  // is wanted (the logits are left as they are then). LabelGrad does the rest.
+  // With gradient, without softcap: softmax(logits) instead, 0 at the label and without weights; LabelGrad does the
+  // rest. What is left is E4M3 where held.q is wanted, and the logits then stay as they are.
   bool softmax = false;
   RowwiseFp8Copy held;
+  // [rows], with held alone and without softmax: the gradient at the label, where held has 0 then: it is as large as
+  // all others together, and at a scale that it sets most of them would vanish.
+  float* at_label = nullptr;
   float* entropy = nullptr;  // [rows]: −Σ p ln p of p = softmax(logits), 0 where the label is −100; null = not wanted
 };
 // dh[i] = weight[i]·(dh[i] + (softmax[label[i]] − 1)·W[label[i]]), where dh is the product of the other rows of W and
 // their softmax, which may have been rounded: the label's part is taken exactly, since it vanishes where the model is
-// sure, and a rounding of 1 would not. softmax[label] = exp(−nll). label −100 gives a zero row.
+// sure, and a rounding of 1 would not. softmax[label] = exp(−nll). label −100 gives a zero row. With at_label, which
+// CrossEntropy leaves: dh[i] + at_label[i]·W[label[i]].
 struct LabelGrad {
   Mat dh;      // [rows, width], act
   ConstMat w;  // [vocab, width], act
   const int32_t* labels = nullptr;
   const float* nll = nullptr;      // [rows]
   const float* weights = nullptr;  // [rows]; null = 1
+  const float* at_label = nullptr;
 };
 struct Copy {  // y = scale · x, both of one type; y may be x
   ConstMat x;

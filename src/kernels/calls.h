@@ -121,7 +121,9 @@ void operands(RowwiseFp8LinearDw& c, V& v) {
 template <class V>
 void operands(RowwiseFp8Transpose& c, V& v) {
   v.mat("q", c.q, Use::kRead);
+  v.array("scale", c.scale, DType::kF32, c.q.rows, Use::kRead);
   v.mat("out", c.out, Use::kWritten);
+  v.array("out_scale", c.out_scale, DType::kF32, c.out.rows, Use::kWritten);
 }
 
 template <class V>
@@ -158,6 +160,7 @@ void operands(EmbeddingGrad& e, V& v) {
   v.array("ids", e.ids, DType::kI32, e.dy.rows, Use::kRead);
   v.mat("dy", e.dy, Use::kRead);
   v.mat("dtable", e.dtable, e.accumulate ? Use::kBoth : Use::kWritten);
+  v.array("by", e.by, DType::kF32, e.dy.rows, Use::kRead);
   v.adds(e.accumulate);
 }
 
@@ -476,6 +479,7 @@ void operands(CrossEntropy& c, V& v) {
   v.array("nll", c.nll, DType::kF32, c.logits.rows, Use::kWritten);
   v.array("entropy", c.entropy, DType::kF32, c.logits.rows, Use::kWritten);
   rowwise_fp8_copy(v, c.held);
+  v.array("at_label", c.at_label, DType::kF32, c.logits.rows, Use::kWritten);
 }
 
 template <class V>
@@ -485,6 +489,7 @@ void operands(LabelGrad& g, V& v) {
   v.array("labels", g.labels, DType::kI32, g.dh.rows, Use::kRead);
   v.array("nll", g.nll, DType::kF32, g.dh.rows, Use::kRead);
   v.array("weights", g.weights, DType::kF32, g.dh.rows, Use::kRead);
+  v.array("at_label", g.at_label, DType::kF32, g.dh.rows, Use::kRead);
 }
 
 template <class V>

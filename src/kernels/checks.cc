@@ -100,12 +100,13 @@ void check(const RowwiseFp8Transpose& c) {
   MXT_ASSERT(c.q.type == DType::kF8E4M3 && c.out.type == DType::kF8E4M3 && c.q.ld >= c.q.cols && c.out.ld >= c.q.rows);
   MXT_ASSERT(c.out.rows == c.q.cols && c.out.cols == c.q.rows && c.q.p && c.out.p);
   MXT_ASSERT(c.q.rows % 16 == 0 && c.q.cols % 16 == 0);
+  MXT_ASSERT((c.scale == nullptr) == (c.out_scale == nullptr));
 }
 
 void check(const Fp8LinearDw& c) {
   for (const ConstMat& m : {c.dy, c.x})
     MXT_ASSERT(m.type == DType::kF8E4M3 && m.cols % 16 == 0 && m.ld >= m.cols && (m.p || m.rows == 0));
-  MXT_ASSERT(c.dy.rows == c.x.rows && c.channel && c.dw && ((c.dy_scale && c.x_scale) || c.x.rows == 0));
+  MXT_ASSERT(c.dy.rows == c.x.rows && c.dw && ((c.dy_scale && c.x_scale) || c.x.rows == 0));
 }
 
 void check(const Embedding& e) {
@@ -253,13 +254,15 @@ void check(const CrossEntropy& c) {
   MXT_ASSERT(c.logits.rows == 0 || (c.labels && c.nll && c.logits.cols > 0));
   MXT_ASSERT(c.softcap >= 0.0f);
   MXT_ASSERT(!c.softmax || (c.gradient && c.softcap == 0.0f));
-  MXT_ASSERT(c.held.q.p == nullptr || (c.softmax && c.held.scale && c.held.q.rows == c.logits.rows &&
+  MXT_ASSERT(c.held.q.p == nullptr || (c.gradient && c.held.scale && c.held.q.rows == c.logits.rows &&
                                        c.held.q.cols == c.logits.cols && c.held.q.type == DType::kF8E4M3));
+  MXT_ASSERT(c.held.channel == nullptr);
+  MXT_ASSERT(c.at_label == nullptr || (c.held.q.p != nullptr && !c.softmax));
 }
 void check(const LabelGrad& g) {
   matrix(g.dh);
   MXT_ASSERT(g.w.cols == g.dh.cols && g.w.type == g.dh.type);
-  MXT_ASSERT((g.labels && g.nll) || g.dh.rows == 0);
+  MXT_ASSERT((g.labels && (g.nll || g.at_label)) || g.dh.rows == 0);
 }
 void check(const GatherRows& g) {
   matrix(g.x);

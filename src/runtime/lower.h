@@ -151,6 +151,8 @@ class Lowering {
     bool gradient = false;
     float adapter = 0;  // with z: its scale
     ValueId z = graph::kNone, b = graph::kNone, dz = graph::kNone;
+    // Of a weight that trains in E4M3.
+    ValueId q = graph::kNone, scale_of_q = graph::kNone, turned = graph::kNone, scale_of_turned = graph::kNone;
     ValueId nll = graph::kNone, logp = graph::kNone, entropy = graph::kNone, dh = graph::kNone, seed = graph::kNone;
   };
   struct Head;
@@ -159,6 +161,7 @@ class Lowering {
   kernels::Mat head_rows(Head& s, const kernels::Mat& of, int64_t apart_at);  // the chunk's
   void head_operands(Head& s);
   void head_products(Head& s);
+  void emit_trained_dw(Head& s);
   void emit_head(Head& s);
   void lower(const graph::FusedLinearCrossEntropyOp&);
   void lower(const graph::TokenLogProbOp&);

@@ -39,7 +39,9 @@ void Lowering::lower(const RowwiseFp8LinearDwOp&) {
 }
 
 void Lowering::lower(const RowwiseFp8TransposeOp&) {
-  emit(kernels::RowwiseFp8Transpose{mat(op_->in[0]), mat(op_->out[0])});
+  kernels::RowwiseFp8Transpose t{mat(op_->in[0]), mat(op_->out[0])};
+  if (op_->in.size() > 1) t.scale = at<float>(op_->in[1]), t.out_scale = at<float>(op_->out[1]);
+  emit(t);
 }
 
 void Lowering::lower(const Fp8LinearDwOp&) {

@@ -16,13 +16,14 @@ int64_t align(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; }
 
 // Where the head's buffer holds what, in bytes: a chunk's rows of the hidden states and of their gradient and its
 // logits; then lists of one number a row with a target: its loss and, where log-probabilities are wanted, its entropy
-// and its weight; the rounded softmax with its scales; an adapter's z and dz.
+// and its weight; the rounded softmax, or gradient of logits, with its scales; rounded hidden states with theirs, and
+// the gradient at the labels; an adapter's z and dz.
 struct HeadMemory {
-  int64_t rows, logits, losses, entropy, weights, softmax, scales, z, dz, end;
+  int64_t rows, logits, losses, entropy, weights, rounded, scales, hidden, hidden_scales, at_label, z, dz, end;
 };
 
 HeadMemory head_memory(int64_t chunk, int64_t tokens, const Mat& hidden, int64_t vocab, int64_t rank, bool apart,
-                       bool rounds) {
+                       bool rounds, bool trained) {
   const auto element = static_cast<int64_t>(size_of(hidden.type));
   HeadMemory m{};
   m.rows = align(chunk * hidden.cols * element, 64);  // of each of the two
@@ -31,9 +32,15 @@ HeadMemory head_memory(int64_t chunk, int64_t tokens, const Mat& hidden, int64_t
   m.entropy = m.losses + tokens * 4;
   m.weights = m.entropy + tokens * 4;
   const int64_t lists_end = m.losses + (apart ? 3 : 1) * tokens * 4;
-  m.softmax = align(lists_end, 1024);
-  m.scales = m.softmax + align(chunk * vocab, 64);
-  const int64_t end = rounds ? m.scales + chunk * 4 : lists_end, z_bytes = align(chunk * rank * element, 64);
+  m.rounded = align(lists_end, 1024);
+  m.scales = m.rounded + align(chunk * vocab, 64);
+  m.hidden = align(m.scales + chunk * 4, 1024);
+  m.hidden_scales = m.hidden + align(chunk * hidden.cols, 64);
+  m.at_label = m.hidden_scales + chunk * 4;
+  const int64_t end = trained  ? m.at_label + chunk * 4
+                      : rounds ? m.scales + chunk * 4
+                               : lists_end,
+                z_bytes = align(chunk * rank * element, 64);
   m.z = align(end, 64);
   m.dz = m.z + z_bytes;
   m.end = rank > 0 ? m.dz + z_bytes : end;
@@ -48,6 +55,7 @@ struct Lowering::Head {
   ValueId weight;
   Storage back;   // how the weight is held for dh
   bool adapted;   // z stands beside the hidden states: logits += adapter·z Bᵀ, dz = adapter·dlogits B
+  bool trained;   // products of hidden states, weight and the gradient of logits in E4M3
   Mat hidden, w;  // of the whole pass
   Mat z, b, dh, dz_all;
   HeadMemory memory;
@@ -57,8 +65,10 @@ struct Lowering::Head {
   const int32_t *rows, *labels;
   const float* weights;
   float *losses, *entropy;
-  Mat h, logits, z_rows;  // of the chunk
-  kernels::RowwiseFp8Copy softmax;
+  Mat h, logits, z_rows;            // of the chunk
+  kernels::RowwiseFp8Copy rounded;  // the softmax, or the gradient of logits
+  kernels::Quantize rounded_h;
+  float* at_label;
   Gemm forward, plus, dx, dz, dw;
 };
 
@@ -87,9 +97,14 @@ void Lowering::head_operands(Head& s) {
   s.entropy = a.entropy != kNone ? list(s.memory.entropy) : nullptr;
   s.h = head_rows(s, s.hidden, 0);
   s.logits = Mat{place({s.buffer, s.memory.logits}), s.some, s.w.rows, s.w.rows, s.hidden.type};
-  s.softmax = {nullptr,
-               {place({s.buffer, s.memory.softmax}), s.some, s.w.rows, s.w.rows, DType::kF8E4M3},
+  s.rounded = {nullptr,
+               {place({s.buffer, s.memory.rounded}), s.some, s.w.rows, s.w.rows, DType::kF8E4M3},
                static_cast<float*>(place({s.buffer, s.memory.scales}))};
+  s.rounded_h = {s.h,
+                 nullptr,
+                 {place({s.buffer, s.memory.hidden}), s.some, s.h.cols, s.h.cols, DType::kF8E4M3},
+                 static_cast<float*>(place({s.buffer, s.memory.hidden_scales}))};
+  s.at_label = s.trained ? static_cast<float*>(place({s.buffer, s.memory.at_label})) : nullptr;
 }
 
 void Lowering::head_products(Head& s) {
@@ -99,7 +114,12 @@ void Lowering::head_products(Head& s) {
   s.forward.c = s.logits;
   s.forward.trans_b = true;
   s.forward.alpha = a.scale;
-  s.forward.b_packed = packed_weight(s.weight, false);
+  if (s.trained) {
+    s.forward.a = s.rounded_h.q, s.forward.a_scale = s.rounded_h.scale;
+    s.forward.b = mat(a.q), s.forward.b_scale = at<float>(a.scale_of_q);
+  } else {
+    s.forward.b_packed = packed_weight(s.weight, false);
+  }
   if (s.adapted) {
     s.z_rows = head_rows(s, s.z, s.memory.z);
     s.plus.a = s.z_rows;
@@ -119,20 +139,26 @@ void Lowering::head_products(Head& s) {
   if (a.gradient) {
     s.dh = mat(a.dh);
     MXT_ASSERT(s.dh.ld == s.hidden.cols);
-    s.dx.a = s.back == Storage::kFp8 ? s.softmax.q : s.logits;
+    s.dx.a = s.trained || s.back == Storage::kFp8 ? s.rounded.q : s.logits;
     s.dx.b = s.w;
     s.dx.c = head_rows(s, s.dh, s.memory.rows);
-    if (s.back == Storage::kPlain) s.dx.b_packed = packed_weight(s.weight, true);
+    if (s.trained) {
+      s.dx.b = mat(a.turned);
+      s.dx.trans_b = true;
+      s.dx.a_scale = s.rounded.scale, s.dx.b_scale = at<float>(a.scale_of_turned);
+    } else if (s.back == Storage::kPlain) {
+      s.dx.b_packed = packed_weight(s.weight, true);
+    }
     const ParamId param = g_.value(s.weight).param;
     if (s.back == Storage::kFakeQuant) s.dx.b.p = in(Source::kTransposed, param);
     if (s.back == Storage::kFp8) {
       s.dx.b = {in(Source::kTransposed, param), s.w.cols, s.w.rows, s.w.rows, DType::kF8E4M3};
       s.dx.trans_b = true;
-      s.dx.a_scale = s.softmax.scale;
+      s.dx.a_scale = s.rounded.scale;
       s.dx.b_scale = scale(s.weight);
     }
   }
-  if (op_->param != kNone) {
+  if (op_->param != kNone && !s.trained) {
     s.dw.a = s.logits;
     s.dw.b = s.adapted ? s.z_rows : s.h;
     s.dw.c = grad_mat(op_->param);
@@ -148,7 +174,21 @@ void Lowering::head_products(Head& s) {
   if (a.gradient) chosen(s.dx);
   if (s.adapted) chosen(s.plus);
   if (s.adapted && a.gradient) chosen(s.dz);
-  if (op_->param != kNone) chosen(s.dw);
+  if (op_->param != kNone && !s.trained) chosen(s.dw);
+}
+
+// The weight's gradient: of the logits' and the hidden states, both in E4M3, and of the labels' rows by themselves.
+void Lowering::emit_trained_dw(Head& s) {
+  kernels::Fp8LinearDw dw;
+  dw.dy = s.rounded.q, dw.dy_scale = s.rounded.scale;
+  dw.x = s.rounded_h.q, dw.x_scale = s.rounded_h.scale;
+  dw.dw = grad(op_->param);
+  dw.accumulate = true;
+  scratch(ops_.fp8_linear_dw_scratch(widest(dw)));
+  emit(dw, first(*op_));
+  kernels::EmbeddingGrad of_labels{s.labels, s.h, grad_mat(op_->param)};
+  of_labels.by = s.at_label;
+  emit(of_labels);
 }
 
 void Lowering::emit_head(Head& s) {
@@ -167,18 +207,24 @@ void Lowering::emit_head(Head& s) {
   s.loop.first = spec_.calls.size();
   emit(kernels::GatherRows{s.hidden, s.rows, s.h}, 0, kApart);
   if (s.adapted) emit(kernels::GatherRows{s.z, s.rows, s.z_rows}, 0, kApart);
+  if (s.trained) emit(s.rounded_h);
   emit(s.forward);
   if (s.adapted) emit(s.plus);
   kernels::CrossEntropy loss{s.logits, s.labels, s.weights, s.losses, a.gradient, a.softcap};
   loss.softmax = s.back != Storage::kPlain;
-  if (s.back == Storage::kFp8) loss.held = s.softmax;
+  if (s.trained || s.back == Storage::kFp8) loss.held = s.rounded;
+  loss.at_label = s.at_label;
   loss.entropy = s.entropy;
   emit(loss);
   if (s.back == Storage::kFakeQuant) emit(kernels::Quantize{s.logits, nullptr, s.logits, nullptr});
-  if (op_->param != kNone) emit(s.dw, first(*op_));
+  if (s.trained)
+    emit_trained_dw(s);
+  else if (op_->param != kNone)
+    emit(s.dw, first(*op_));
   if (a.gradient) {
     emit(s.dx);
-    if (s.back != Storage::kPlain) emit(kernels::LabelGrad{s.dx.c, s.w, s.labels, s.losses, s.weights});
+    if (s.trained || s.back != Storage::kPlain)
+      emit(kernels::LabelGrad{s.dx.c, s.w, s.labels, s.losses, s.weights, s.at_label});
     emit(kernels::ScatterRows{s.dx.c, s.rows, s.dh, false}, 0, kApart);
   }
   if (s.adapted && a.gradient) {
@@ -204,21 +250,26 @@ void Lowering::emit_head(Head& s) {
 // in place → dh of those rows → scatter; the weight's gradient adds up over the chunks in order. Rows that lie side by
 // side are used where they are. Over a base in E4M3 (Param::back) dh = weight·(P·W + (softmax[label] − 1)·W[label]): P
 // is the softmax of all but the label as E4M3, W's columns are rounded likewise there. The rounding shows in that part
-// of the gradient alone and not in the loss.
+// of the gradient alone and not in the loss. Where the weight trains in E4M3, hidden states, weight and the gradient of
+// the logits are rounded by rows, as those of a layer's products are (passes/quantize.cc), the last without the
+// labels', whose part in both gradients is added as it is.
 void Lowering::lower_head(const HeadCall& a) {
   Head s{.call = a, .weight = op_->in[1]};
   const Storage held = g_.param_of(s.weight).back;
   s.back = a.gradient ? held : Storage::kPlain;
   s.adapted = a.z != kNone;
+  s.trained = a.q != kNone;
   s.hidden = mat(op_->in[0]), s.w = mat(s.weight);
   MXT_ASSERT(s.hidden.ld == s.hidden.cols);  // nothing lies beside the last hidden states, nor beside their gradient
   if (s.adapted) s.z = mat(a.z), s.b = mat(a.b);
   MXT_ASSERT(!s.adapted || (s.z.ld == s.z.cols && s.back == Storage::kPlain));
+  MXT_ASSERT(!s.trained || (a.gradient && a.scale == 1 && !s.adapted && s.back == Storage::kPlain));
   const bool apart = a.nll == kNone;                                                // log-probabilities are wanted
   const bool rounds = s.back == Storage::kFp8 || (apart && held == Storage::kFp8);  // one size for both
   s.loop.over = Dim::kTargets;
   s.loop.chunk = std::min(a.chunk, spec_.settings.max_tokens);
-  s.memory = head_memory(s.loop.chunk, spec_.settings.max_tokens, s.hidden, s.w.rows, s.z.cols, apart, rounds);
+  s.memory =
+      head_memory(s.loop.chunk, spec_.settings.max_tokens, s.hidden, s.w.rows, s.z.cols, apart, rounds, s.trained);
   spec_.bytes.logits = s.memory.end;
   s.buffer = buffer(Source::kHead, -1, spec_.bytes.logits);
   most_[Dim::kChunk] = s.loop.chunk;
@@ -236,6 +287,8 @@ void Lowering::lower(const FusedLinearCrossEntropyOp& a) {
     c.adapter = a.adapter;
     c.z = op_->in[2], c.b = op_->in[3];
     if (a.gradient) c.dz = op_->out[2];
+  } else if (op_->in.size() > 2) {
+    c.q = op_->in[2], c.scale_of_q = op_->in[3], c.turned = op_->in[4], c.scale_of_turned = op_->in[5];
   }
   lower_head(c);
   spec_.nll = ref_of(at(op_->out[0]));

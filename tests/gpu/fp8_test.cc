@@ -130,6 +130,39 @@ TEST_F(Gpu, SoftmaxHeldInE4m3) {
     }
 }
 
+// The gradient of logits left as E4M3, rows that a block keeps and longer ones, and the labels' part of the weight's.
+TEST_F(Gpu, GradientOfLogitsHeldInE4m3) {
+  for (const DType t : kTypes)
+    for (const int64_t vocab : {int64_t{16}, int64_t{37}, int64_t{4096}, int64_t{32768}, int64_t{50304}})
+      for (const auto& [cap, apart] : {std::pair{0.0f, false}, {15.0f, false}, {0.0f, true}, {15.0f, true}}) {
+        SCOPED_TRACE(fmt::format("{} {} columns, cap {}, labels apart {}", name_of(t), vocab, cap, apart));
+        const int64_t rows = 5, ld = vocab % 16 == 0 ? vocab + 16 : vocab;
+        Matrix x(rows, vocab, t, ld), q(rows, vocab, DType::kF8E4M3, ld), scale(1, rows, DType::kF32),
+            nll(1, rows, DType::kF32), weights(1, rows, DType::kF32), at_label(1, rows, DType::kF32),
+            table(vocab, 64, DType::kF32), h(rows, 64, t, 72);
+        Array<int32_t> labels({3, -100, 1, static_cast<int32_t>(vocab - 1), 3});
+        x.fill(1, 3), weights.fill(4), q.poison(), scale.poison(), nll.poison();
+        at_label.fill(5), table.fill(6), h.fill(7);
+        both([&](Ops& ops, Side on) {
+          CrossEntropy loss;
+          loss.logits = x.on(on), loss.labels = labels.on(on), loss.weights = weights.f(on), loss.nll = nll.f(on);
+          loss.gradient = true, loss.softcap = cap;
+          loss.held = {nullptr, q.on(on), scale.f(on)};
+          loss.at_label = apart ? at_label.f(on) : nullptr;
+          ops.cross_entropy(loss);
+          EmbeddingGrad of_labels{labels.on(on), h.on(on), table.on(on)};
+          of_labels.by = at_label.f(on);
+          ops.embedding_grad(of_labels);
+        });
+        EXPECT_EQ(x.error(), 0.0);
+        EXPECT_LT(nll.error(), 1e-5);
+        EXPECT_EQ(scale.error(), 0.0);
+        EXPECT_LT(q.error(), 5e-3);
+        EXPECT_LT(at_label.error(), 1e-5);
+        EXPECT_LT(table.error(), 1e-5);
+      }
+}
+
 struct E4m3Product {
   int64_t m, n, k, ranks;  // of the tail, which lies across (as a weight does) or down
   bool across;

@@ -229,7 +229,7 @@ TEST(TrainedInFp8, IsAsFarFromFullPrecisionAsFourBitsAre) {
   EXPECT_GT(distance(fp8.nll, plain.nll), 1e-5);
   expect_near(fp8, plain, 5e-2, 3e-1);
   for (const auto& [name, g] : plain.grads) {
-    if (name.find("qkv") == name.npos && name.find("down") == name.npos) continue;
+    if (name.find("qkv") == name.npos && name.find("down") == name.npos && name.find("lm_head") == name.npos) continue;
     EXPECT_GT(distance(fp8.grads.at(name), g), 1e-3) << name;
   }
   for (const graph::Recompute r : {graph::Recompute::kCheap, graph::Recompute::kLayer})
@@ -244,7 +244,7 @@ TEST_F(Gpu, TrainedInFp8AgainstTheReference) {
                               kernels::reference_ops());
       const bool f32 = t == DType::kF32;
       expect_near(run({t, false, false, r, 16, graph::Storage::kFp8, 16, 128}, *gpu(nullptr)->ops), want,
-                  f32 ? 1e-2 : 3e-2, 2.5e-1);  // (norms of heads in bf16; 0.21 where products are made in bf16, too)
+                  f32 ? 2e-2 : 3e-2, 2.5e-1);  // (norms of heads in bf16; 0.21 where products are made in bf16, too)
     }
 }
 

@@ -26,7 +26,9 @@ class Quantizer {
     for (const Op& op : g_.ops)
       if (std::holds_alternative<LinearOp>(op.attrs)) {
         if (!chooses[static_cast<size_t>(g_.root(op.out[0]))]) choose(g_.value(op.in[1]).param);
-      } else if (const float* softcap = trained_ ? nullptr : head_softcap(op); softcap && *softcap == 0.0f) {
+      } else if (trained_) {
+        if (std::holds_alternative<FusedLinearCrossEntropyOp>(op.attrs)) choose(g_.value(op.in[1]).param);
+      } else if (const float* softcap = head_softcap(op); softcap && *softcap == 0.0f) {
         Param& p = g_.params[static_cast<size_t>(g_.value(op.in[1]).param)];
         if (!p.trainable && p.rows % 16 == 0 && p.cols % 16 == 0) p.back = as_;
       }
@@ -56,6 +58,8 @@ class Quantizer {
           if (as_ == Storage::kFp8 && dx->joined > 0) op.in.push_back(adapter(op.in[1]));
           round(op, *dx, op.in[1]);
         }
+      } else if (const auto* head = std::get_if<FusedLinearCrossEntropyOp>(&op.attrs)) {
+        if (head->gradient && trains(g_.value(op.in[1]).param)) round_trained_head(op);
       }
       append(std::move(op));
     }
@@ -79,8 +83,8 @@ class Quantizer {
   void choose(ParamId id) {
     Param& p = g_.params[static_cast<size_t>(id)];
     if (trained_)
-      of_trained_[id] = p.trainable && !p.adapter && p.kind == ParamKind::kMatrix && p.rows >= kLeastTrained &&
-                        p.cols >= kLeastTrained && p.rows % 16 == 0 && p.cols % 16 == 0;
+      of_trained_[id] = p.trainable && !p.adapter && p.rows >= kLeastTrained && p.cols >= kLeastTrained &&
+                        p.rows % 16 == 0 && p.cols % 16 == 0;
     else
       hold(p);
   }
@@ -134,13 +138,25 @@ class Quantizer {
     op.in.insert(op.in.end(), {w[1], x[1]});
     attrs.fp8 = true;
   }
+  // As it is, or with its scales, of which one is left for all.
+  std::vector<ValueId> turned(ValueId q, ValueId scale = kNone) {
+    std::vector<ValueId> in{q}, out{g_.add_value(g_.value(q).cols, g_.value(q).rows.factor, DType::kF8E4M3)};
+    if (scale != kNone) in.push_back(scale), out.push_back(g_.add_value(g_.value(q).cols, 1, DType::kF32));
+    append({RowwiseFp8TransposeOp{}, std::move(in), out});
+    return out;
+  }
   void round_trained_dx(Op& op, LinearDxOp& attrs) {
     const std::vector<ValueId> w = weight(op.in[1]), dy = gradient(op.in[0], op.in[1]);
     op.in[0] = dy[0];
-    op.in[1] = g_.add_value(g_.value(w[0]).cols, g_.value(w[0]).rows.factor, DType::kF8E4M3);
-    append({RowwiseFp8TransposeOp{}, {w[0]}, {op.in[1]}});
+    op.in[1] = turned(w[0])[0];
     op.in.push_back(dy[1]);
     attrs.fp8 = true;
+  }
+  // What else its products read, its chunks make. Rows of frequent tokens are far larger than others: their scales do
+  // not go into the gradient of logits, where the others' columns would vanish beside theirs.
+  void round_trained_head(Op& op) {
+    const std::vector<ValueId> w = weight(op.in[1]), back = turned(w[0], w[1]);
+    op.in.insert(op.in.end(), {w[0], w[1], back[0], back[1]});
   }
   void round_trained_dw(Op& op) {
     const ValueId w = g_.params[static_cast<size_t>(op.param)].value;

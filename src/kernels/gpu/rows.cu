@@ -112,7 +112,7 @@ int64_t padded(int64_t tokens) {
 // read ahead.
 template <typename T, int V>
 __global__ void __launch_bounds__(kThreads) add_runs(const uint64_t* keys, int64_t tokens, const void* dy, int64_t lddy,
-                                                     float* table, int64_t ldt, int64_t cols) {
+                                                     const float* by, float* table, int64_t ldt, int64_t cols) {
   constexpr int kAhead = 8;
   const int64_t p = blockIdx.x;
   const auto id = static_cast<int64_t>(keys[p] >> 32);
@@ -128,11 +128,14 @@ __global__ void __launch_bounds__(kThreads) add_runs(const uint64_t* keys, int64
   bool more = true;
   for (int64_t q = p; more; q += kAhead) {
     Raw<T, V> next[kAhead];
+    float factor[kAhead];
     int count = 0;
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) {
       more = more && q + k < tokens && static_cast<int64_t>(keys[q + k] >> 32) == id;
-      if (more) next[k] = load<T, V>(dy, static_cast<int64_t>(keys[q + k] & 0xffffffffu) * lddy + col);
+      const auto t = static_cast<int64_t>(more ? keys[q + k] & 0xffffffffu : 0);
+      if (more) next[k] = load<T, V>(dy, t * lddy + col);
+      factor[k] = more && by != nullptr ? by[t] : 1.0f;
       count += more;
     }
 #pragma unroll
@@ -141,7 +144,7 @@ __global__ void __launch_bounds__(kThreads) add_runs(const uint64_t* keys, int64
       float f[V];
       next[k].unpack(f);
 #pragma unroll
-      for (int i = 0; i < V; ++i) sum[i / kFloats][i % kFloats] += f[i];
+      for (int i = 0; i < V; ++i) sum[i / kFloats][i % kFloats] += factor[k] * f[i];
     }
   }
 #pragma unroll
@@ -185,8 +188,8 @@ void embedding_grad(Stream s, const EmbeddingGrad& e, void* scratch) {
     const int64_t packs = ceil_div(e.dy.cols, V),
                   threads = packs < kThreads ? ceil_div(packs, kWarp) * kWarp : kThreads;
     const dim3 grid(static_cast<unsigned>(tokens), static_cast<unsigned>(ceil_div(packs, threads)));
-    add_runs<T, V>
-        <<<grid, static_cast<unsigned>(threads), 0, s>>>(keys, tokens, e.dy.p, e.dy.ld, table, e.dtable.ld, e.dy.cols);
+    add_runs<T, V><<<grid, static_cast<unsigned>(threads), 0, s>>>(keys, tokens, e.dy.p, e.dy.ld, e.by, table,
+                                                                   e.dtable.ld, e.dy.cols);
   });
   check_launch("embedding_grad");
 }

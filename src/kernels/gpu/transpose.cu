@@ -136,8 +136,13 @@ void rowwise_fp8_transpose(Stream s, const RowwiseFp8Transpose& c) {
   require(c.q.rows % 16 == 0 && c.q.cols % 16 == 0 && c.q.ld % 16 == 0 && c.out.ld == c.q.rows && wide(c.q.p) &&
               wide(c.out.p),
           "a matrix of E4M3 that is turned has whole sixteens of rows and columns");
-  transpose(s, {static_cast<const uint8_t*>(c.q.p), static_cast<uint8_t*>(c.out.p), nullptr, nullptr, c.q.rows,
-                c.q.cols, c.q.ld, c.out.ld});
+  const auto* q = static_cast<const uint8_t*>(c.q.p);
+  if (c.scale != nullptr) {
+    scales_kernel<<<1, kScaleThreads, 0, s>>>(
+        {{q}, {c.q.ld}, {c.scale}, {}, {c.out_scale}, {c.out_scale}, c.q.rows, {c.q.cols}});
+    check_launch("scales");
+  }
+  transpose(s, {q, static_cast<uint8_t*>(c.out.p), c.scale, c.out_scale, c.q.rows, c.q.cols, c.q.ld, c.out.ld});
 }
 
 size_t fp8_linear_dw_scratch(const Fp8LinearDw& c) {

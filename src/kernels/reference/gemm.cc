@@ -67,21 +67,31 @@ void rowwise_fp8_linear_dw(const RowwiseFp8LinearDw& c) {
     }
 }
 
+// The largest of the scales of those rows of m that are not all zeros.
+static float largest_scale(const ConstMat& m, const float* scale) {
+  float all = 0;
+  for (int64_t t = 0; t < m.rows; ++t)
+    for (int64_t i = 0; i < m.cols; ++i)
+      if (get(m, t, i) != 0) all = std::max(all, scale[t]);
+  return all == 0 ? 1 : all;
+}
+
 void rowwise_fp8_transpose(const RowwiseFp8Transpose& c) {
+  const float all = c.scale ? largest_scale(c.q, c.scale) : 1;
   for (int64_t i = 0; i < c.q.rows; ++i)
-    for (int64_t j = 0; j < c.q.cols; ++j)
-      static_cast<uint8_t*>(c.out.p)[j * c.out.ld + i] = static_cast<const uint8_t*>(c.q.p)[i * c.q.ld + j];
+    for (int64_t j = 0; j < c.q.cols; ++j) {
+      const uint8_t there = static_cast<const uint8_t*>(c.q.p)[i * c.q.ld + j];
+      static_cast<uint8_t*>(c.out.p)[j * c.out.ld + i] =
+          c.scale ? float_to_f8e4m3(f8e4m3_to_float(there) * (c.scale[i] / all)) : there;
+    }
+  for (int64_t j = 0; c.out_scale && j < c.out.rows; ++j) c.out_scale[j] = all;
 }
 
 void fp8_linear_dw(const Fp8LinearDw& c) {
   const int64_t tokens = c.x.rows, n = c.dy.cols, k = c.x.cols;
   // A column's numbers at the scale of all.
   const auto one_scale = [&](const ConstMat& m, const float* scale) {
-    float all = 0;  // of the rows that are not all zeros
-    for (int64_t t = 0; t < tokens; ++t)
-      for (int64_t i = 0; i < m.cols; ++i)
-        if (get(m, t, i) != 0) all = std::max(all, scale[t]);
-    if (all == 0) all = 1;
+    const float all = largest_scale(m, scale);
     std::vector<double> v(static_cast<size_t>(tokens * m.cols));
     for (int64_t t = 0; t < tokens; ++t)
       for (int64_t i = 0; i < m.cols; ++i) {
@@ -98,7 +108,8 @@ void fp8_linear_dw(const Fp8LinearDw& c) {
       for (int64_t t = 0; t < tokens; ++t)
         sum += dy[static_cast<size_t>(i * tokens + t)] * x[static_cast<size_t>(j * tokens + t)];
       float& dw = c.dw[i * k + j];
-      dw = static_cast<float>((c.accumulate ? static_cast<double>(dw) : 0.0) + sum / static_cast<double>(c.channel[i]));
+      dw = static_cast<float>((c.accumulate ? static_cast<double>(dw) : 0.0) +
+                              sum / static_cast<double>(c.channel ? c.channel[i] : 1.0f));
     }
 }
 

@@ -17,7 +17,7 @@ void cross_entropy(const CrossEntropy& c) {
       return;
     }
     double largest = 0;
-    for (int64_t i = 0; i < vocab; ++i) largest = std::max(largest, value(i));
+    for (int64_t i = 0; i < vocab; ++i) largest = std::max(largest, std::abs(value(i)));
     const float scale = f8e4m3_row_scale(static_cast<float>(largest));
     c.held.scale[r] = scale;
     for (int64_t i = 0; i < vocab; ++i)
@@ -30,6 +30,7 @@ void cross_entropy(const CrossEntropy& c) {
       c.nll[r] = 0;
       if (c.entropy) c.entropy[r] = 0;
       if (c.gradient) put(r, [](int64_t) { return 0.0; });
+      if (c.at_label) c.at_label[r] = 0;
       continue;
     }
     MXT_ASSERT(label >= 0 && label < vocab);
@@ -48,11 +49,13 @@ void cross_entropy(const CrossEntropy& c) {
       c.entropy[r] = static_cast<float>(lse - mean);
     }
     if (!c.gradient) continue;
-    put(r, [&](int64_t i) {
+    const auto derivative = [&](int64_t i) {
       const double x = z[static_cast<size_t>(i)], slope = cap > 0 ? 1.0 - (x / cap) * (x / cap) : 1.0;
       if (c.softmax) return i == label ? 0.0 : std::exp(x - lse);
       return weight * (std::exp(x - lse) - (i == label ? 1.0 : 0.0)) * slope;
-    });
+    };
+    if (c.at_label) c.at_label[r] = static_cast<float>(derivative(label));
+    put(r, [&](int64_t i) { return c.at_label && i == label ? 0.0 : derivative(i); });
   }
 }
 
@@ -60,6 +63,12 @@ void label_grad(const LabelGrad& g) {
   for (int64_t i = 0; i < g.dh.rows; ++i) {
     const int32_t label = g.labels[i];
     const double weight = label == -100 ? 0.0 : g.weights ? static_cast<double>(g.weights[i]) : 1.0;
+    if (g.at_label) {
+      for (int64_t j = 0; j < g.dh.cols; ++j)
+        set(g.dh, i, j,
+            label == -100 ? 0.0 : get(ConstMat(g.dh), i, j) + static_cast<double>(g.at_label[i]) * get(g.w, label, j));
+      continue;
+    }
     const double of_label = std::expm1(-static_cast<double>(g.nll[i]));
     for (int64_t j = 0; j < g.dh.cols; ++j)
       set(g.dh, i, j, weight == 0 ? 0.0 : weight * (get(ConstMat(g.dh), i, j) + of_label * get(g.w, label, j)));

@@ -46,8 +46,9 @@ TEST_P(TrainingOps, CrossEntropyAndItsGradient) {
 TEST_P(TrainingOps, LabelsPartOfTheGradient) {
   for (DType type : kTypes)
     for (const int64_t width : {1, 7, 576, 1000})
-      for (const bool weights : {false, true}) {
-        SCOPED_TRACE(fmt::format("{} width {} weights {}", label(type), width, weights));
+      for (const int mode : {0, 1, 2}) {
+        const bool weights = mode == 1, given = mode == 2;  // the label's derivative
+        SCOPED_TRACE(fmt::format("{} width {} weights {} given {}", label(type), width, weights, given));
         check_op(GetParam(), [&](Trial& r) {
           LabelGrad g;
           g.dh = r.inout("dh", 5, width, type, 1, 3);
@@ -55,6 +56,7 @@ TEST_P(TrainingOps, LabelsPartOfTheGradient) {
           g.labels = r.ints({3, -100, 10, 0, 3});
           g.nll = r.floats({0.7f, 0, 1e-5f, 9, 0});
           g.weights = weights ? r.floats({0.5f, 1, 0, 2, 0.25f}) : nullptr;
+          g.at_label = given ? r.floats({-0.5f, 0, -1e-5f, -2, 0}) : nullptr;
           r.ops().label_grad(g);
         });
       }

@@ -137,7 +137,8 @@ void label_grad(const LabelGrad& g) {
         std::fill_n(to, g.dh.cols, 0);
         continue;
       }
-      const float weight = g.weights ? g.weights[i] : 1.0f, of_label = std::expm1(-g.nll[i]);
+      const float weight = g.weights && !g.at_label ? g.weights[i] : 1.0f,
+                  of_label = g.at_label ? g.at_label[i] : std::expm1(-g.nll[i]);
       const auto* from = w + label * g.w.ld;
       for (int64_t j = 0; j < g.dh.cols; ++j)
         set_value(to + j, weight * (value_of(to[j]) + of_label * value_of(from[j])));

@@ -102,7 +102,7 @@ void embedding(const Embedding& e) {
 
 // Tokens are sorted by id once (stable, so ascending t within an id); each distinct row then belongs to one piece.
 void embedding_grad(const EmbeddingGrad& e) {
-  MXT_ASSERT(e.dy.type != DType::kF64);
+  MXT_ASSERT(e.dy.type != DType::kF64 && e.by == nullptr);  // factors are a head's that trains in E4M3
   if (!e.accumulate) zero_rows(e.dtable);
   const auto tokens = static_cast<size_t>(e.dy.rows);
   std::vector<int32_t> order(tokens);
