@@ -665,7 +665,7 @@ void Pipeline::manifest() {
     for (const std::string& f : list_files(o_.out + "/tensorboard")) b.add_record("tensorboard/" + f);
   b.write(key_);
   const std::string path = o_.out + "/manifest.json";
-  const auto report = provenance::verify(path, {.of_a_run = true});
+  const auto report = provenance::verify(path, {.of_a_run = true, .stop = &g_stop});
   provenance::require_verified(report, path);
   const OrderedJson receipt = provenance::make_receipt(read_json_file(path), recipe_.receipt);
   write_file_atomic(o_.out + "/" + provenance::kReceiptName, receipt.dump(2) + "\n");

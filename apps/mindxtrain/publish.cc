@@ -47,7 +47,7 @@ void print(const publish::StepOutcome& o) {
 }  // namespace
 
 void publish_run(const PublishOptions& o) {
-  publish::Run run = publish::open_run(o.run);
+  publish::Run run = publish::open_run(o.run, &g_stop);
   if (!o.config.empty()) {
     config::Recipe other = config::load_recipe(o.config);
     if (!other.publish) fail_input("{}: has no publish section", o.config);

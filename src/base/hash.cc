@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/hash_files.h"
 #include "base/threads.h"
 
 namespace mxt {
@@ -60,13 +61,16 @@ std::string sha256_hex(std::string_view bytes) {
   return h.hex();
 }
 
-FileDigests hash_file(const std::string& path) {
+FileDigests hash_file(const std::string& path) { return hash_file(path, nullptr); }
+
+FileDigests hash_file(const std::string& path, StopFlag stop) {
   MappedFile f(path);
   Blake3 b;
   Sha256 s;
   constexpr size_t kStep = 2 << 20;  // both hashes, side by side, read a piece while it is in the cache
   const std::string_view all = f.text();
   for (size_t i = 0; i < all.size(); i += kStep) {
+    check_stop(stop);
     const std::string_view piece = all.substr(i, kStep);
     const int64_t together = piece.size() < (128 << 10) ? 2 : 1;  // waking a thread takes longer than a small file
     parallel_for(0, 2, together, [&](int64_t begin, int64_t end) {

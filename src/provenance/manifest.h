@@ -79,7 +79,7 @@ struct VerifyOptions {
   bool of_a_run = false;   // all that a run makes must be there, and what two subjects say of one thing agree
   std::optional<std::string> trusted_key;  // public key that must have signed
   const config::Recipe* recipe = nullptr;  // the manifest must be of this recipe
-  StopFlag stop = nullptr;                 // looked at before each file is read: kInterrupted
+  StopFlag stop = nullptr;                 // looked at while files are read: kInterrupted
 };
 
 struct VerifyReport {

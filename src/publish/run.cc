@@ -38,7 +38,7 @@ void sort_files(std::vector<TreeEntry>& files) {
 
 }  // namespace
 
-Run open_run(const std::string& given) {
+Run open_run(const std::string& given, StopFlag stop) {
   Run run;
   run.folder = given;
   while (run.folder.size() > 1 && run.folder.ends_with('/')) run.folder.pop_back();
@@ -46,7 +46,7 @@ Run open_run(const std::string& given) {
   if (!fs::is_regular_file(path))
     fail_input("{}: holds no manifest.json: finish the run first (mindxtrain run RECIPE --out {})", run.folder,
                run.folder);
-  provenance::require_verified(provenance::verify(path, {.of_a_run = true}), path);
+  provenance::require_verified(provenance::verify(path, {.of_a_run = true, .stop = stop}), path);
   run.manifest = read_json_file(path);
   run.manifest_digest = run.manifest.at("/predicate/integrity/blake3"_json_pointer).get<std::string>();
   run.recipe = config::load_recipe(run.folder + "/recipe.yaml");
@@ -62,10 +62,10 @@ Run open_run(const std::string& given) {
 
 std::string manifest_sha256(const Run& run) { return sha256_hex(read_file(run.folder + "/manifest.json")); }
 
-std::vector<TreeEntry> published_files(const std::string& manifest_path) {
+std::vector<TreeEntry> published_files(const std::string& manifest_path, StopFlag stop) {
   const fs::path here = fs::absolute(manifest_path).lexically_normal().parent_path();
   if (here.filename() != provenance::kPublishedFolder || fs::exists(here / "checkpoint"))
-    return open_run(here.string()).files;
+    return open_run(here.string(), stop).files;
   const std::string folder = here.parent_path().string();
   std::vector<TreeEntry> files;
   add_named_files(read_json_file(manifest_path), folder, true, files);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/stop.h"
 #include "config/recipe.h"
 #include "publish/ipfs/import.h"
 
@@ -23,14 +24,14 @@ struct Run {
 };
 
 // Errors: kBadInput where there is no run, kVerifyFailed where a byte of it is not what its manifest says: nothing that
-// does not hold is published.
-Run open_run(const std::string& folder);
+// does not hold is published; kInterrupted while it is read.
+Run open_run(const std::string& folder, StopFlag stop = nullptr);
 
 // SHA-256 of RUN/manifest.json, hex. Errors: as read_file's.
 std::string manifest_sha256(const Run& run);
 
 // The published layout of a run's folder, or what of it is in a published copy (FOLDER/provenance/manifest.json),
 // sorted.
-std::vector<TreeEntry> published_files(const std::string& manifest_path);
+std::vector<TreeEntry> published_files(const std::string& manifest_path, StopFlag stop = nullptr);
 
 }  // namespace mxt::publish

@@ -69,6 +69,15 @@ TEST(Hash, OfManyFilesIsThatOfEach) {
     }
   }
   EXPECT_THROW(hash_files({paths[0], folder + "/none"}), Error);
+  std::atomic<bool> stop{false};
+  EXPECT_EQ(hash_file(paths[2], &stop).blake3, hash_file(paths[2]).blake3);
+  stop = true;
+  try {
+    hash_file(paths[2], &stop);
+    ADD_FAILURE() << "hashed to its end";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::kInterrupted);
+  }
 }
 
 TEST(Philox, KnownAnswer) {

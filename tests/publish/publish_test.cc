@@ -97,6 +97,9 @@ TEST(Layout, ARunThatDoesNotHoldIsNotPublished) {
   EXPECT_EQ(code_of([&] { open_run(f.path()); }, "adapter_config.json"), Exit::kVerifyFailed);
   const TempFolder empty;
   EXPECT_EQ(code_of([&] { open_run(empty.path()); }, "manifest.json"), Exit::kBadInput);
+  const std::atomic<bool> stop{true};
+  const FinishedRun whole("");
+  EXPECT_EQ(code_of([&] { open_run(whole.path(), &stop); }, "interrupted"), Exit::kInterrupted);
 }
 
 TEST(Card, SaysWhatTheManifestSays) {

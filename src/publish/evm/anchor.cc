@@ -168,7 +168,7 @@ AnchorCheck check_anchor(const std::string& manifest_path, evm::Rpc& rpc, const 
     return out;
   }
   const auto who = publisher ? std::vector{*publisher} : publishers_of(rpc, registry, manifest);
-  const auto cids = all_cids(published_files(manifest_path), stop);
+  const auto cids = all_cids(published_files(manifest_path, stop), stop);
   std::vector<provenance::Finding> wrong;
   for (const evm::Address& a : who) {
     const auto entry = read_entry(rpc, registry, a, run_id);
