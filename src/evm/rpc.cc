@@ -119,9 +119,9 @@ Fees Rpc::fees() {
   if (!b.is_object() || !b.contains("baseFeePerGas"))
     fail_input("{}: its blocks have no base fee: a chain with EIP-1559 is wanted", name_);
   Fees f;
-  f.base = number("eth_getBlockByNumber", b["baseFeePerGas"]);
+  f.base = small("eth_getBlockByNumber", b["baseFeePerGas"]);
   try {
-    f.tip = number("eth_maxPriorityFeePerGas", call("eth_maxPriorityFeePerGas", Json::array()));
+    f.tip = small("eth_maxPriorityFeePerGas", call("eth_maxPriorityFeePerGas", Json::array()));
   } catch (const NodeError&) {
     f.tip = 1'000'000'000;  // a node that makes no suggestion: 1 gwei
   }

@@ -309,6 +309,24 @@ Exit code_of(const std::string& body, int status = 200, size_t cut = std::string
   return Exit::kOk;
 }
 
+TEST(Node, AFeeThatNobodyPaysIsNoAnswer) {
+  std::string base, tip;
+  net::TestServer server([&](const net::ServerRequest& r) {
+    const Json q = Json::parse(r.body);
+    const bool block = q["method"] == "eth_getBlockByNumber";
+    return net::ServerResponse{
+        200, {}, Json{{"id", q["id"]}, {"result", block ? Json{{"baseFeePerGas", base}} : Json(tip)}}.dump()};
+  });
+  Rpc rpc(server.url(), {});
+  const std::string most = "0x" + std::string(64, 'f');
+  base = "0x7", tip = "0x2";
+  EXPECT_EQ(rpc.fees().base + rpc.fees().tip, 9);
+  for (auto& [b, t] : {std::pair{most, std::string("0x2")}, {"0x8000000000000000", "0x2"}, {"0x7", most}}) {
+    base = b, tip = t;
+    EXPECT_THROW(rpc.fees(), Error) << "twice the base fee, and the tip, would wrap around";
+  }
+}
+
 TEST(Node, NonsenseEndsInOneLine) {
   const std::string zero = hex(Digest{});
   const std::string good = R"({"jsonrpc":"2.0","id":1,"result":{"transactionHash":")" + zero +
