@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <thread>
 #include <utility>
 
 #include "algorand_key.h"
@@ -13,8 +11,8 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
-#include "base/stop.h"
 #include "base/text.h"
+#include "base/wait.h"
 #include "exit.h"
 #include "model_files.h"
 #include "net/url.h"
@@ -54,14 +52,6 @@ int wait_of(const net::HttpResponse& r) {
   if (const std::string* after = r.header("Retry-After"))
     std::from_chars(after->data(), after->data() + after->size(), seconds);
   return std::clamp(seconds, 1, 30);
-}
-
-void wait(int seconds) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
-  while (std::chrono::steady_clock::now() < end) {
-    check_stop(&g_stop);
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
 }
 
 }  // namespace
@@ -132,7 +122,7 @@ net::HttpResponse RemoteChat::post_paid(const OrderedJson& body, const net::Head
     }
     log::info("the payment is shown again in {} s", seconds);
     rest_.clear();
-    wait(seconds);
+    wait_for(o_.url, seconds, &g_stop);
   }
 }
 

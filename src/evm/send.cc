@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
+#include "base/wait.h"
 
 namespace mxt::evm {
 namespace {
@@ -33,7 +34,7 @@ class Sending {
 
   Sent run() {
     const auto began = Clock::now();
-    for (;;) {
+    for (int looks = 1;; ++looks) {
       check_stop(stop_);
       if (const auto mined = find(); mined && deep(*mined)) return *mined;
       if (!found_) step();
@@ -41,7 +42,12 @@ class Sending {
         fail_input(
             "{}: transaction {} is not {} deep after {:.0f} s: what was sent is kept, the same command looks again",
             rpc_.name(), last_hash(), s_.confirmations, s_.patience_seconds);
-      std::this_thread::sleep_for(std::chrono::duration<double>(s_.poll_seconds));
+      if (looks == 2)  // one that is mined at once is not spoken of
+        log::info(
+            "waiting for transaction {} to be {} deep, at most {:.0f} s; Ctrl-C keeps what was sent, and the same "
+            "command looks again",
+            last_hash(), s_.confirmations, s_.patience_seconds);
+      wait_for(rpc_.name(), s_.poll_seconds, stop_);
     }
   }
 

@@ -5,10 +5,11 @@
 #include <chrono>
 #include <cmath>
 #include <exception>
-#include <thread>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
+#include "base/wait.h"
 #include "net/transport.h"
 #include "net/unreachable.h"
 #include "net/url.h"
@@ -76,6 +77,14 @@ bool take_body(Transfer& t, std::string_view data) {
   }
 }
 
+// A wait that a person would take for a program that hangs.
+void say_waiting(const std::string& origin, int status, double seconds) {
+  constexpr double kNoticed = 5;
+  if (seconds >= kNoticed)
+    log::info("{}: answers {}, and is asked again in {:.0f} s; Ctrl-C ends the wait, what was done is kept", origin,
+              status, seconds);
+}
+
 bool is_header_text(std::string_view s) {
   for (char c : s)
     if (c == '\r' || c == '\n' || c == '\0') return false;
@@ -95,15 +104,6 @@ const std::string* HttpResponse::header(std::string_view name) const { return fi
 struct HttpClient::State {
   HttpOptions options;
   std::unique_ptr<Transport> transport;
-
-  // Sleeps in short steps, so that a cancelled program ends at once.
-  void wait(double seconds) const {
-    for (double left = seconds; left > 0; left -= 0.05) {
-      if (options.cancel && options.cancel->load())
-        throw Error(Exit::kInterrupted, "interrupted while waiting for a server");
-      std::this_thread::sleep_for(std::chrono::duration<double>(std::min(left, 0.05)));
-    }
-  }
 
   double delay(int attempt, const Headers& headers) const {
     double seconds = options.retry_base_seconds * std::pow(2.0, attempt);
@@ -179,7 +179,7 @@ HttpResponse HttpClient::send(const HttpRequest& r) {
       const bool certificate = e.end == Exchange::End::kCertificate;
       if (!t.streamed && !certificate && attempt < r.retries && (repeatable || e.end == Exchange::End::kNeverSent) &&
           time_left(s_->delay(attempt, {}))) {
-        s_->wait(s_->delay(attempt++, {}));
+        wait_for(url.origin(), s_->delay(attempt++, {}), s_->options.cancel);
         continue;
       }
       if (certificate)
@@ -187,7 +187,9 @@ HttpResponse HttpClient::send(const HttpRequest& r) {
       throw Unreachable(fmt::format("{}: cannot be reached ({}): check the network", url.origin(), e.why));
     }
     if (again) {
-      s_->wait(s_->delay(attempt++, t.headers));
+      const double seconds = s_->delay(attempt++, t.headers);
+      say_waiting(url.origin(), t.status, seconds);
+      wait_for(url.origin(), seconds, s_->options.cancel);
       continue;
     }
     if (const auto next = next_of(t.status, t.headers)) {

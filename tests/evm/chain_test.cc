@@ -51,9 +51,13 @@ TEST(Send, WaitsForTheDepthThatWasAskedFor) {
       own.call("anvil_mine", Json::array({"0x1"}));
     }
   });
+  testing::internal::CaptureStderr();
   const Sent s =
       send_transaction(chain->rpc(), key, registry, anchor_call(1), quick(chain->rpc(), 4), Json(), [](const Json&) {});
   miner.join();
+  const std::string said = testing::internal::GetCapturedStderr(), line = "waiting for transaction " + hex(s.hash);
+  EXPECT_NE(said.find(line + " to be 4 deep, at most 10 s; Ctrl-C keeps what was sent"), std::string::npos) << said;
+  EXPECT_EQ(said.find(line), said.rfind(line)) << "once";
   EXPECT_TRUE(s.receipt.succeeded);
   EXPECT_GE(chain->rpc().block_number(), s.receipt.block + 3);
   EXPECT_EQ(digest_of_entry(chain->rpc(), registry, key.address(), 1), 5);

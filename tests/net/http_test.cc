@@ -175,6 +175,18 @@ TEST(Http, LimitsHold) {
   std::atomic<bool> cancel{true};
   HttpClient stopped({.cancel = &cancel});
   expect_error([&] { stopped.send({.url = s.url("/slow")}); }, Exit::kInterrupted, "interrupted");
+  // A long wait is said, and ends when the program is asked to.
+  std::atomic<bool> later{false};
+  TestServer busy([](const ServerRequest&) { return ServerResponse{503, {{"Retry-After", "20"}}, ""}; });
+  std::jthread ender([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    later = true;
+  });
+  HttpClient waiting({.cancel = &later});
+  testing::internal::CaptureStderr();
+  expect_error([&] { waiting.send({.url = busy.url("/")}); }, Exit::kInterrupted, "interrupted");
+  const std::string line = testing::internal::GetCapturedStderr();
+  EXPECT_NE(line.find(busy.url() + ": answers 503, and is asked again in 20 s; Ctrl-C"), std::string::npos) << line;
   struct Stop {};
   EXPECT_THROW(c.send({.url = s.url("/"), .on_data = [](std::string_view) { throw Stop{}; }}), Stop);
 }

@@ -193,7 +193,13 @@ TEST_F(Upload, SaysWhyNoCommitIsTakenAndWaitsAsLongAsItIsAskedTo) {
     return r.target.find("/commit/") != std::string::npos && ++asked == 1 ? 429 : 0;
   };
   const auto began = std::chrono::steady_clock::now();
+  testing::internal::CaptureStderr();
   send();
+  const std::string line = testing::internal::GetCapturedStderr();
+  EXPECT_NE(
+      line.find(hub.url() + ": answers 429: too many commits of yours, and asks to be left alone for 1 s; Ctrl-C"),
+      std::string::npos)
+      << line;
   expect_published();
   EXPECT_GT(std::chrono::steady_clock::now() - began, std::chrono::milliseconds(900));
 }

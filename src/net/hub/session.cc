@@ -1,12 +1,12 @@
 #include "net/hub/session.h"
 
 #include <charconv>
-#include <chrono>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
+#include "base/wait.h"
 #include "net/hub/internal.h"
 
 namespace mxt::net {
@@ -75,7 +75,9 @@ void HubSession::refuse(const HttpResponse& r, const std::string& what) const {
   fail_input("{}: {} answers {}{}", what, base_, r.status, why);
 }
 
-void HubSession::wait(double seconds) const { sleep(seconds * settings_.retry_base_seconds * 2); }
+void HubSession::wait(double seconds) const {
+  wait_for(base_, seconds * settings_.retry_base_seconds * 2, settings_.cancel);
+}
 
 void HubSession::wait_as_asked(const HttpResponse& r, double seconds, const std::string& what) const {
   int64_t asked = 0;
@@ -84,15 +86,10 @@ void HubSession::wait_as_asked(const HttpResponse& r, double seconds, const std:
   if (asked > kMostSeconds)
     fail_input("{}: {} answers {}{}; it asks to be left alone for {} s: the same command goes on then", what, base_,
                r.status, words(r), asked);
-  asked > 0 ? sleep(static_cast<double>(asked)) : wait(seconds);
-}
-
-void HubSession::sleep(double seconds) const {
-  using Clock = std::chrono::steady_clock;
-  for (const auto end = Clock::now() + std::chrono::duration<double>(seconds); Clock::now() < end;
-       std::this_thread::sleep_for(std::chrono::milliseconds(20)))
-    if (settings_.cancel && settings_.cancel->load())
-      throw Error(Exit::kInterrupted, "interrupted while waiting for " + base_);
+  if (asked <= 0) return wait(seconds);
+  log::info("{}: answers {}{}, and asks to be left alone for {} s; Ctrl-C ends the wait, what was done is kept", base_,
+            r.status, words(r), asked);
+  wait_for(base_, static_cast<double>(asked), settings_.cancel);
 }
 
 }  // namespace mxt::net

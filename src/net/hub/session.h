@@ -28,7 +28,6 @@ class HubSession {
 
  private:
   std::string words(const HttpResponse& r) const;  // ": why", as it says itself; "" where it does not
-  void sleep(double seconds) const;
   const HubSettings& settings_;
   Url endpoint_;
   std::string base_;
