@@ -140,6 +140,10 @@ HttpResponse HttpClient::send(const HttpRequest& r) {
     return r.total_seconds == 0 || gone.count() + wait < r.total_seconds;
   };
 
+  const auto becomes_get = [&](int status) {
+    return method != "GET" && method != "HEAD" &&
+           (status == 303 || ((status == 301 || status == 302) && method == "POST"));
+  };
   // The redirect that this answer asks for, where it is to be followed.
   const auto next_of = [&](int status, const Headers& headers) -> std::optional<Url> {
     const std::string* location = find_header(headers, "Location");
@@ -147,7 +151,7 @@ HttpResponse HttpClient::send(const HttpRequest& r) {
     const auto next = resolve_url(url, *location);
     if (!next)
       fail_input("{}: is redirected to \"{}\", which is no http or https URL", url.text(), shown_url(*location));
-    if (!r.leave_origin && !next->same_origin(url)) return std::nullopt;
+    if (!r.leave_origin && (!next->same_origin(url) || becomes_get(status))) return std::nullopt;
     if (url.scheme == "https" && next->scheme == "http")
       fail_input("{}: is redirected from https to http, which is not followed", url.text());
     return next;
@@ -195,8 +199,8 @@ HttpResponse HttpClient::send(const HttpRequest& r) {
     if (const auto next = next_of(t.status, t.headers)) {
       if (++redirects > r.redirects) fail_input("{}: more than {} redirects", first->text(), r.redirects);
       if (!next->same_origin(*first)) with_secrets = false;
-      if (t.status == 303 || ((t.status == 301 || t.status == 302) && method == "POST")) {
-        if (method != "HEAD") method = "GET";
+      if (becomes_get(t.status)) {
+        method = "GET";
         with_body = false;
       }
       url = *next;

@@ -33,7 +33,7 @@ struct HttpRequest {
   double idle_seconds = 30;     // without a byte
   double total_seconds = 0;     // 0 = no limit
   int redirects = 5;            // followed; 0 = a redirect is the answer. https never goes on to http
-  bool leave_origin = true;     // false: a redirect to another origin is the answer (the Hub's HEAD needs its headers)
+  bool leave_origin = true;     // false: a redirect to another origin, or that makes a GET of what sends, is the answer
   int retries = 4;              // after failed connections and 408, 429, 500, 502, 503, 504, for GET and HEAD; waits
                                 // 0.5, 1, 2 … s or what Retry-After asks for (at most 30)
   bool repeatable = false;      // sending it twice does what sending it once does: retried as GET is

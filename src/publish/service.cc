@@ -60,8 +60,11 @@ Json Service::json(const net::HttpRequest& request) {
 }
 
 void Service::refuse(const net::HttpResponse& r, const std::string& url) const {
-  if (r.status >= 300 && r.status < 400)
-    fail_input("{}: answers {} with a redirect, which is not followed to another host", name_, url);
+  if (r.status >= 300 && r.status < 400) {
+    const std::string* to = r.header("Location");
+    fail_input("{}: answers {} with a redirect ({}){}, which is not followed: write the address that answers itself",
+               name_, url, r.status, to ? " to " + printable(net::shown_url(*to).substr(0, 200)) : "");
+  }
   std::string why;
   if (const Json j = Json::parse(r.body, nullptr, false); j.is_object()) {
     for (const char* key : {"Message", "message", "error", "errorReason", "detail"})

@@ -18,7 +18,8 @@ std::string service_url(const std::string& given, const std::string& key, const 
 // What a service says, with each of these secrets blotted out: it may say back what it was told.
 std::string without_secrets(const std::vector<std::string>& secrets, std::string text);
 
-// Its answers are hostile: small, within a time, and never from another host.
+// Its answers are hostile: small, within a time, never from another host, and never a page in the place of an answer to
+// what was sent.
 class Service {
  public:
   // `name` for messages: "Kubo at http://127.0.0.1:5001".

@@ -105,6 +105,11 @@ TEST(Http, RedirectsEndAndKeepOrChangeTheMethod) {
   HttpClient c = quick();
   EXPECT_EQ(c.send({.method = "POST", .url = s.url("/307"), .body = "b"}).body, "POSTb");
   EXPECT_EQ(c.send({.method = "POST", .url = s.url("/303"), .body = "b"}).body, "GET");
+  // Who must know that a thing was sent takes no page for its answer.
+  EXPECT_EQ(c.send({.method = "POST", .url = s.url("/303"), .body = "b", .leave_origin = false}).status, 303);
+  EXPECT_EQ(c.send({.method = "POST", .url = s.url("/301"), .body = "b", .leave_origin = false}).status, 301);
+  EXPECT_EQ(c.send({.method = "POST", .url = s.url("/307"), .body = "b", .leave_origin = false}).body, "POSTb");
+  EXPECT_EQ(c.send({.url = s.url("/303"), .leave_origin = false}).body, "GET");
   expect_error([&] { c.send({.url = s.url("/loop")}); }, Exit::kBadInput, "more than 5 redirects");
   expect_error([&] { c.send({.url = s.url("/bad")}); }, Exit::kBadInput, "no http or https");
 }

@@ -115,6 +115,17 @@ TEST(Registers, AnotherNameOrNoAnswerIsAnError) {
             Exit::kBadInput);
 }
 
+TEST(Registers, APageThatAPostIsSentToIsNoAnswerToIt) {
+  net::TestServer server([](const net::ServerRequest& r) {
+    if (r.target == "/v1/agents") return net::ServerResponse{301, {{"Location", "/v1/agents/"}}, ""};
+    return net::ServerResponse{200, {}, R"({"id":"everybody's list"})"};
+  });
+  const FinishedRun f("publish: {mindx: {}}\n");
+  const auto doing = [&] { publish(open_run(f.path()), around({{"MINDX_API_URL", server.url()}}), {}, false); };
+  EXPECT_EQ(code_of(doing, "a redirect (301) to /v1/agents/, which is not followed"), Exit::kBadInput);
+  EXPECT_EQ(server.seen().size(), 1u);
+}
+
 struct AgentChain {
   std::unique_ptr<evm::Anvil> chain = evm::Anvil::start();
   evm::Address registry{};

@@ -68,7 +68,7 @@ void HubSession::refuse(const HttpResponse& r, const std::string& what) const {
   if (r.status == 401)
     fail_input("{}: HF_TOKEN is not valid there{}: set a token that may write (settings, access tokens)", what, why);
   if (r.status == 403) fail_input("{}: HF_TOKEN may not write there{}: use a token with that right", what, why);
-  if (r.status >= 300 && r.status < 400) fail_input("{}: is redirected to another host, which is not followed", what);
+  if (r.status >= 300 && r.status < 400) fail_input("{}: is redirected elsewhere, which is not followed", what);
   if (r.status == 409 || r.status == 412)
     fail_input("{}: {} answers {}{}: another change of the repository is under way there: the same command goes on",
                what, base_, r.status, why);
