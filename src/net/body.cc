@@ -11,6 +11,15 @@
 
 namespace mxt::net {
 
+void give_time(HttpRequest& r) {
+  constexpr double kAnswerSeconds = 120;       // to a small request
+  constexpr double kSlowestUpload = 64 << 10;  // bytes a second
+  constexpr double kSlowestWork = 16 << 20;    // bytes a second that a service does with them what it does
+  const auto bytes = static_cast<double>(r.parts.empty() ? r.body.size() : BodyReader(r.parts).size());
+  r.idle_seconds = kAnswerSeconds + bytes / kSlowestWork;
+  if (r.total_seconds == 0) r.total_seconds = kAnswerSeconds + bytes / kSlowestUpload;
+}
+
 uint64_t BodyReader::size() const {
   uint64_t n = 0;
   for (const BodyPart& p : parts_) n += p.text.size() + p.bytes;

@@ -295,11 +295,13 @@ struct Transport::State {
     return q;
   }
 
+  // However long an answer is waited for: what the network does not take in a minute it does not take.
   template <typename Buffer>
   Wait write(Connection& c, const Buffer& data, double seconds) {
+    constexpr double kStalled = 60;
     return wait(
-        seconds, [&](auto h) { c.with([&](auto& s) { asio::async_write(s, data, std::move(h)); }); },
-        [&] { close_socket(c); });
+        std::min(seconds, kStalled),
+        [&](auto h) { c.with([&](auto& s) { asio::async_write(s, data, std::move(h)); }); }, [&] { close_socket(c); });
   }
 
   Wait write_body(Connection& c, const HttpRequest& r) {

@@ -5,20 +5,13 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "net/patience.h"
 #include "net/url.h"
 
 namespace mxt::publish {
 namespace {
 
-constexpr double kServiceSeconds = 120;      // for an answer to a small request
-constexpr double kSlowestUpload = 64 << 10;  // bytes a second that an upload is given time for
 constexpr uint64_t kMaxAnswer = 8u << 20;
-
-uint64_t body_bytes(const net::HttpRequest& r) {
-  uint64_t n = r.body.size();
-  for (const net::BodyPart& p : r.parts) n += p.text.size() + p.bytes;
-  return n;
-}
 
 }  // namespace
 
@@ -40,7 +33,7 @@ std::string without_secrets(const std::vector<std::string>& secrets, std::string
 net::HttpResponse Service::send(net::HttpRequest r) {
   r.leave_origin = false;
   r.max_bytes = std::min(r.max_bytes, kMaxAnswer);
-  if (r.total_seconds == 0) r.total_seconds = kServiceSeconds + static_cast<double>(body_bytes(r)) / kSlowestUpload;
+  net::give_time(r);
   try {
     return http_.send(r);
   } catch (const Error& e) {

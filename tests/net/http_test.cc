@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "net/patience.h"
 #include "net/test_server.h"
 #include "net/transport.h"
 #include "net/url.h"
@@ -112,6 +113,18 @@ TEST(Http, RedirectsEndAndKeepOrChangeTheMethod) {
   EXPECT_EQ(c.send({.url = s.url("/303"), .leave_origin = false}).body, "GET");
   expect_error([&] { c.send({.url = s.url("/loop")}); }, Exit::kBadInput, "more than 5 redirects");
   expect_error([&] { c.send({.url = s.url("/bad")}); }, Exit::kBadInput, "no http or https");
+}
+
+TEST(Http, ALargeBodyIsGivenTimeToBeWorkedOn) {
+  HttpRequest small{.method = "POST", .body = "b"}, large{.method = "POST", .parts = {{"", "model", 0, 15ull << 30}}};
+  give_time(small);
+  give_time(large);
+  EXPECT_NEAR(small.idle_seconds, 120, 1);
+  EXPECT_NEAR(large.idle_seconds, 120 + 960, 1);
+  EXPECT_GT(large.total_seconds, 200'000);
+  large.total_seconds = 5;
+  give_time(large);
+  EXPECT_EQ(large.total_seconds, 5);
 }
 
 TEST(Http, RetriesWhatPassesAndOnlyThat) {

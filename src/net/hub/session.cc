@@ -8,13 +8,12 @@
 #include "base/text.h"
 #include "base/wait.h"
 #include "net/hub/internal.h"
+#include "net/patience.h"
 
 namespace mxt::net {
 namespace {
 
-constexpr double kAnswerSeconds = 120;       // for an answer to a small request
-constexpr int kMostSeconds = 120;            // that a Hub may ask to be waited for
-constexpr double kSlowestUpload = 64 << 10;  // bytes a second that an upload is given time for
+constexpr int kMostSeconds = 120;  // that a Hub may ask to be waited for
 
 }  // namespace
 
@@ -32,9 +31,7 @@ HttpResponse HubSession::send(HttpRequest q, bool with_token) {
   const std::string authorization = with_token ? hub_authorization(settings_, endpoint_) : "";
   if (!authorization.empty() && url->same_origin(endpoint_)) q.headers.emplace_back("Authorization", authorization);
   q.leave_origin = false;
-  uint64_t bytes = q.body.size();
-  for (const BodyPart& p : q.parts) bytes += p.text.size() + p.bytes;
-  q.total_seconds = kAnswerSeconds + static_cast<double>(bytes) / kSlowestUpload;
+  give_time(q);
   return http_.send(q);
 }
 
