@@ -108,7 +108,10 @@ std::vector<StepOutcome> publish(const Run& run, const Surroundings& given, cons
   const auto steps = chosen_steps(run, around, only);
   for (const std::string& line : without_effect(run.recipe)) log::warn("{}", line);
   std::optional<FolderLock> lock;
-  if (!dry_run) lock.emplace(run.folder);
+  if (!dry_run) {
+    lock.emplace(run.folder);
+    remove_unfinished(run.folder);  // a program that was killed leaves a CAR as large as the model
+  }
   StateFile file(run);
   const auto context = [&](const Step& s) {
     file.entry(s);
@@ -121,6 +124,7 @@ std::vector<StepOutcome> publish(const Run& run, const Surroundings& given, cons
   };
   for (const auto& s : steps)
     if (!dry_run && !is_done(file.entry(*s))) s->check(context(*s));
+  if (!dry_run) file.write();  // nothing is sent where it could not be kept that it was
   for (const auto& s : steps) {
     check_stop(around.stop);
     const StepContext c = context(*s);

@@ -1,4 +1,6 @@
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -8,6 +10,7 @@
 #include "provenance/manifest.h"
 #include "publish/hub/card.h"
 #include "publish/hub/front_matter.h"
+#include "publish/ipfs/car.h"
 #include "publish/ipfs/import.h"
 #include "publish/steps.h"
 #include "publish/support.h"
@@ -242,9 +245,27 @@ TEST(Kubo, ACarIsImportedAndLeftNowhere) {
   const FinishedRun f("publish: {ipfs: {api_url: \"" + kubo.url() + "\", car: true}}\n");
   const auto run = open_run(f.path());
   kubo.cid = cid_of_run(run, "kubo-v1");
+  const auto files = list_entries(f.path());
+  if (const pid_t killed = fork(); killed == 0) {  // while it writes
+    const CarWriter writer(f.path() + "/.publish.car", 1);
+    _exit(0);
+  } else {
+    waitpid(killed, nullptr, 0);
+  }
+  EXPECT_GT(list_entries(f.path()).size(), files.size());
   publish(run, surroundings(), {}, false);
   EXPECT_EQ(kubo.server().count("POST", "/api/v0/dag/import"), 1u);
-  EXPECT_FALSE(fs::exists(f.path() + "/.publish.car"));
+  auto after = list_entries(f.path());
+  std::erase_if(after, [](const std::string& name) { return name == "publish.json" || name == ".lock"; });
+  EXPECT_EQ(after, files);
+}
+
+TEST(Kubo, IsSentNothingWhereItCouldNotBeKeptThatItWas) {
+  FakeKubo kubo;
+  const FinishedRun f("publish: {ipfs: {api_url: \"" + kubo.url() + "\"}}\n");
+  fs::create_symlink(f.place() + "/none/publish.json", f.path() + "/publish.json");
+  EXPECT_EQ(code_of([&] { publish(open_run(f.path()), surroundings(), {}, false); }, "leads nowhere"), Exit::kBadInput);
+  EXPECT_TRUE(kubo.server().seen().empty());
 }
 
 TEST(Kubo, DownOrRefusingIsExitOneWithTheStateKept) {

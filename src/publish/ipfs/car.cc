@@ -40,8 +40,8 @@ void check_car_place(const std::string& path, const std::string& car) {
 
 CarWriter::CarWriter(const std::string& path, int root_version)
     : path_(path),
-      part_path_(
-          (fs::path(path).parent_path() / fmt::format(".{}.{}.part", fs::path(path).filename().string(), getpid()))
+      part_path_(  // as remove_unfinished() knows it
+          (fs::path(path).parent_path() / fmt::format(".{}.{}.0.tmp", fs::path(path).filename().string(), getpid()))
               .string()),
       part_(part_path_),
       version_(root_version) {
