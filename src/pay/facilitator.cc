@@ -34,7 +34,7 @@ net::HttpRequest request(const std::string& url) {
   q.url = url;
   q.leave_origin = false;
   q.max_bytes = kMaxAnswer;
-  q.total_seconds = kAnswerSeconds;
+  q.idle_seconds = q.total_seconds = kAnswerSeconds;  // it says nothing until a block holds what it sent
   return q;
 }
 
@@ -203,9 +203,10 @@ std::string FacilitatorSettler::ask(const Job& job, net::HttpClient& http, std::
                 {"paymentRequirements", p.version == 2 ? requirement_v2(terms_, p.scheme, job.amount)
                                                        : requirement_v1(terms_, job.amount, resource)}}
                .dump();
-  why = "unexpected_settle_error";
+  why = "settlement_pending";  // one that is not heard may settle all the same: the same payment is shown again
   try {
     const net::HttpResponse r = http.send(q);
+    if (r.status < 500) why = "unexpected_settle_error";
     const Json j = Json::parse(r.body, nullptr, false);
     if (j.is_object() && j.value("success", Json()) == Json(true)) {
       why = "invalid_exact_evm_transfer_event_mismatch";  // it names nothing that could hold one
