@@ -95,7 +95,8 @@ void Node::send(const std::string& transactions) {
   const net::HttpResponse r = ask("POST", "/v2/transactions", transactions);
   if (r.status == 200) return;
   const std::string why = fmt::format("{}: {}", name_, said(r));
-  if (r.status >= 400 && r.status < 500) throw Refused(why);
+  const bool busy = r.status == 408 || r.status == 429;  // says nothing of the transaction
+  if (r.status >= 400 && r.status < 500 && !busy) throw Refused(why);
   fail_input("{}", why);
 }
 

@@ -233,6 +233,7 @@ class FakeAlgod {
   std::string url() const { return server_.url(); }
   std::string refuse;      // its words for the next transactions
   bool lose = false;       // the next answer does not arrive
+  int busy = 0;            // so many of the next transactions are answered 429
   bool forgetful = false;  // knows no transaction that is confirmed
   bool pool_error = false;
   int sent = 0;
@@ -258,6 +259,7 @@ class FakeAlgod {
       return {200, {}, Json{{"confirmed-round", ++looks[id] > 1 ? 1001 : 0}, {"pool-error", ""}}.dump()};
     }
     if (r.method != "POST" || r.target != "/v2/transactions") return {404, {}, R"({"message":"no route"})"};
+    if (busy > 0) return --busy, net::ServerResponse{429, {}, R"({"message":"too many requests"})"};
     if (!refuse.empty()) return {400, {}, Json{{"message", refuse}}.dump()};
     ++sent;
     bodies.push_back(r.body);
@@ -397,6 +399,8 @@ TEST(AlgorandShop, NoPaymentIsLostWithAnAnswerANodesMemoryOrTheServer) {
   AlgorandShop shop(algod.url());
   algod.lose = true;
   EXPECT_EQ(shop.admit(shop.payment(signed_by(0, numbered(1)))), "");
+  algod.busy = 2;
+  EXPECT_EQ(shop.admit(shop.payment(signed_by(0, numbered(4)))), "");
   algod.forgetful = true;
   EXPECT_EQ(shop.admit(shop.payment(signed_by(0, numbered(2)))), "");
   algod.forgetful = false;
