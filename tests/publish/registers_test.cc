@@ -115,6 +115,15 @@ TEST(Registers, AnotherNameOrNoAnswerIsAnError) {
             Exit::kBadInput);
 }
 
+TEST(Registers, APriceIsListedAsItIsWritten) {
+  for (const auto& [price, listed] : {std::pair{"0.00003", "0.03}"}, {"0.0002", "0.2}"}, {"1.5", "1500.0}"}}) {
+    const FinishedRun f(
+        fmt::format("publish: {{agenticplace: {{}}, billing: {{x402: {{price_per_1k_tokens: {}}}}}}}\n", price));
+    const std::string body = publish(open_run(f.path()), around(), {}, true)[0].result["body"];
+    EXPECT_TRUE(body.ends_with(std::string("\"price_usdc_per_million_tokens\":") + listed)) << body;
+  }
+}
+
 TEST(Registers, APageThatAPostIsSentToIsNoAnswerToIt) {
   net::TestServer server([](const net::ServerRequest& r) {
     if (r.target == "/v1/agents") return net::ServerResponse{301, {{"Location", "/v1/agents/"}}, ""};

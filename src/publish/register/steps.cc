@@ -1,5 +1,6 @@
 #include "publish/register/steps.h"
 
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -109,7 +110,8 @@ class AgenticPlaceStep final : public RegisterStep {
   OrderedJson body(const StepContext& c) const override {
     OrderedJson j = {{"run_id", run_name()}, {"hf_url", hub_url(c)}, {"title", run_name()}};
     if (const auto& p = run_.recipe.publish; p && p->billing)
-      j["price_usdc_per_million_tokens"] = p->billing->x402.price_per_1k_tokens * 1000;
+      // In decimal, as it is written: 0.00003 × 1000 is 0.030000000000000002 otherwise.
+      j["price_usdc_per_million_tokens"] = std::round(p->billing->x402.price_per_1k_tokens * 1e12) / 1e9;
     return j;
   }
   Json result(const Json& answer) const override {
