@@ -28,6 +28,20 @@ std::vector<std::string> types_of(const ModelConfig& c) {
   return out;
 }
 
+TEST(ModelConfig, WhatIsRefusedIsShownAsItStands) {
+  refused(R"({"model_type":"llama","eos_token_id":123456789012345678901})", Exit::kBadInput,
+          "\"eos_token_id\" is 123456789012345678901: it must hold whole numbers");
+  refused(R"({"model_type":"llama","hidden_size":[-123456789012345678901]})", Exit::kBadInput,
+          "\"hidden_size\" is [-123456789012345678901]: it must be a whole number");
+  // No character is cut in halves, and none moves the cursor.
+  std::string long_text;
+  for (int i = 0; i < 40; ++i) long_text += "é";
+  for (const std::string pad : {"", "a"})
+    refused(R"({"model_type":"llama","hidden_size":")" + pad + long_text + R"("})", Exit::kBadInput,
+            "é...: it must be");
+  refused("{\"model_type\":\"llama\",\"hidden_size\":\"\xC2\x9B\"}", Exit::kBadInput, R"(is "\xc2\x9b")");
+}
+
 TEST(ModelConfig, NullIsNoDefault) {
   for (const char* type : {"llama", "mistral", "qwen2", "qwen3", "gpt2", "nanochat"}) {
     const ModelConfig c = parse(

@@ -9,6 +9,8 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/json_text.h"
+#include "base/text.h"
 #include "formats/config/limits.h"
 
 namespace mxt::formats {
@@ -92,9 +94,11 @@ class Keys {
   }
 
   static std::string shown(const OrderedJson& v) {
-    std::string s = v.dump(-1, ' ', true, OrderedJson::error_handler_t::replace);
-    if (s.size() > 60) s = s.substr(0, 57) + "...";
-    return s;
+    std::string s = printable(json_text(v));
+    if (s.size() <= 60) return s;
+    size_t end = 57;
+    while (end > 0 && (s[end] & 0xC0) == 0x80) --end;  // no character in halves
+    return s.substr(0, end) + "...";
   }
   std::string_view source() const { return source_; }
 
