@@ -30,13 +30,15 @@ starts() {  # NAME PROGRAM
   ! grep -aq "$root" "$program" || fail "$name: holds a path of the folder that it was built in"
   if [ "${QUICKSTART:-0}" = 1 ]; then
     begin=$(date +%s)
-    (cd "$work" && env -i HOME="$work" PATH=/usr/bin:/bin "$program" run quickstart_cpu --out "out/$name" >"$name.log" 2>&1) || fail "$name: quickstart: $(tail -3 "$work/$name.log")"
+    (cd "$work" && env -i HOME="$work" PATH=/usr/bin:/bin ${PIP_INDEX_URL:+"PIP_INDEX_URL=$PIP_INDEX_URL"} "$program" run quickstart_cpu --out "out/$name" >"$name.log" 2>&1) || fail "$name: quickstart: $(tail -3 "$work/$name.log")"
     (cd "$work" && "$program" receipt "out/$name/manifest.json" >/dev/null) || fail "$name: the receipt does not verify"
     echo "$name: quickstart to its receipt in $(($(date +%s) - begin)) s"
   fi
   echo "$name: ok"
 }
 
+# The quickstart's weights: this tree's where it has them (./dev weights), else of the index that PIP_INDEX_URL names.
+[ ! -d "$root/weights" ] || ln -s "$root/weights" "$work/weights"
 tar -C "$work" -xzf "$files/mindxtrain-$version-linux-$(uname -m).tar.gz"
 asks_no_newer "$work/mindxtrain-$version"
 for f in "$work/mindxtrain-$version"/share/man/man1/*.gz; do
