@@ -9,6 +9,7 @@
 #include "device/memory.h"
 #include "exit.h"
 #include "pipeline.h"
+#include "provenance/manifest.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer_train.h"
 #include "train/methods/method.h"
@@ -31,10 +32,16 @@ bool nothing_made(const std::string& out) {
   return true;
 }
 
-// Whether a run has been in this folder: copies of one may lack its dot files.
+bool holds(const std::string& path, std::string_view words) {
+  return fs::is_regular_file(path) && read_file(path).find(words) != std::string::npos;
+}
+
+// Whether a run has been in this folder: copies of one may lack its dot files. Other people's manifest.json (of a page,
+// of an extension) and program.txt are none of a run's.
 bool was_a_run(const std::string& out) {
   return fs::exists(out + "/.lock") ||
-         (fs::exists(out + "/recipe.yaml") && (fs::exists(out + "/program.txt") || fs::exists(out + "/manifest.json")));
+         (fs::exists(out + "/recipe.yaml") &&
+          (holds(out + "/program.txt", "\nbackend ") || holds(out + "/manifest.json", provenance::kPredicateType)));
 }
 
 // What a run would write over or delete where none has been before.

@@ -360,7 +360,8 @@ TEST(FirstContact, AFolderThatNoRunWasInKeepsWhatItHolds) {
     EXPECT_EQ(r.code, 1) << r.out;
     EXPECT_TRUE(says(r, "this folder holds ") && says(r, named) && says(r, "--out")) << r.out;
   };
-  for (const char* own : {"checkpoint/mine.txt", "eval/mine.txt", "tokenizer.json", "metrics.jsonl", "loss.svg"}) {
+  for (const char* own : {"checkpoint/mine.txt", "eval/mine.txt", "tokenizer.json", "metrics.jsonl", "loss.svg",
+                          "manifest.json", "program.txt"}) {
     const fs::path at = f / own;
     make_folders(at.parent_path().string());
     write_file_atomic(at.string(), "mine");
