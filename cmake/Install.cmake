@@ -12,6 +12,11 @@ if(NOT BUILD_SHARED_LIBS)
   file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/apps/lib)
   file(CREATE_LINK ${CMAKE_BINARY_DIR}/lib ${CMAKE_BINARY_DIR}/apps/lib/mindxtrain SYMBOLIC)  # where a build has its CUDA object
 endif()
+# What share/mindxtrain holds once it is installed: a built program finds it from any folder, too.
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/apps/share/mindxtrain)
+foreach(texts data docs)
+  file(CREATE_LINK ${CMAKE_SOURCE_DIR}/${texts} ${CMAKE_BINARY_DIR}/apps/share/mindxtrain/${texts} SYMBOLIC)
+endforeach()
 if(TARGET mindxtrain_cuda)
   install(TARGETS mindxtrain_cuda LIBRARY DESTINATION lib/mindxtrain)
 endif()

@@ -126,6 +126,9 @@ TEST(FirstContact, TheListOfRecipesSaysWhatCanBeTrainedHere) {
   EXPECT_TRUE(says(run("init --list", "cd " + f.path + "/in;"), "Need files that are not here:"));
   EXPECT_EQ(listed("gsm8k_smollm2_lora")["files"], false);
   EXPECT_EQ(listed("shapes_vl_cpu")["files"], true);  // makes its own
+  // Texts that ship are found from any folder, by a program that was built as by one that was installed.
+  EXPECT_FALSE(says(run("init --list", "cd " + f.path + "/in;"), "general.txt is not here"));
+  EXPECT_EQ(listed("nanochat_d4_base_cpu")["files"], true) << listed("nanochat_d4_base_cpu");
 }
 
 TEST(FirstContact, ARecipeWithoutHardwareIsForThisMachine) {
