@@ -95,6 +95,12 @@ std::vector<std::string> values_of(const CLI::Option& o, const std::string& verb
 // Whether a file's name will do as well as the words that values_of() gives.
 bool takes_files(const CLI::Option& o) { return o.get_lnames()[0] == "model"; }
 
+// A number, or words with commas between them: no file's name.
+bool is_no_file(const CLI::Option& o) {
+  const std::string type = o.get_type_name();
+  return o.get_delimiter() != '\0' || type.starts_with("INT") || type.starts_with("UINT") || type.starts_with("FLOAT");
+}
+
 Level level_of(const CLI::App& v, const std::string& verb, const std::string& inner, const CLI::App& app) {
   Level l{verb, inner, verbs_of(v), {}, {}};
   l.words = names_of(l.verbs);
@@ -132,10 +138,11 @@ std::string cases_of(const CLI::App& app) {
     levels += fmt::format("    \"{} {}\"{}) names=\"{}\" options=\"{}\" ;;\n", l.verb, l.inner,
                           l.inner.empty() ? "*" : "", fmt::join(l.words, " "), long_names(l.options));
     for (const CLI::Option* o : l.options)
-      if (const auto all = values_of(*o, l.verb, app); !all.empty())
-        values +=
-            fmt::format("    \"{} {}{} --{}\") values=\"{}\"{} ;;\n", l.verb, l.inner, l.inner.empty() ? "\"*\"" : "",
-                        o->get_lnames()[0], fmt::join(all, " "), takes_files(*o) ? " files=too" : "");
+      if (const auto all = values_of(*o, l.verb, app); !all.empty() || is_no_file(*o))
+        values += fmt::format("    \"{} {}{} --{}\") values=\"{}\"{} ;;\n", l.verb, l.inner,
+                              l.inner.empty() ? "\"*\"" : "", o->get_lnames()[0],
+                              all.empty() ? " " : fmt::to_string(fmt::join(all, " ")),  // " ": nothing to offer
+                              takes_files(*o) ? " files=too" : "");
   }
   return fmt::format("  case \"$verb $inner\" in\n{}  esac\n  case \"$verb $inner $prev\" in\n{}  esac\n", levels,
                      values);
@@ -223,7 +230,11 @@ std::string quoted(std::string s) {
 }
 
 std::string fish(const CLI::App& app) {
-  std::string out;
+  std::string out = "complete -c mindxtrain -n __fish_use_subcommand -f\n";
+  for (const CLI::Option* o : app.get_options())
+    for (const std::string& name : o->get_lnames())
+      out += fmt::format("complete -c mindxtrain -n __fish_use_subcommand -l {} -d '{}'\n", name,
+                         quoted(o->get_description()));
   for (const CLI::App* v : verbs_of(app))
     out += fmt::format("complete -c mindxtrain -n __fish_use_subcommand -a {} -d '{}'\n", v->get_name(),
                        quoted(v->get_description()));
@@ -242,6 +253,7 @@ std::string fish(const CLI::App& app) {
       const auto values = values_of(*o, l.verb, app);
       const std::string takes = !values.empty()
                                     ? fmt::format(" -{} -a '{}'", takes_files(*o) ? 'r' : 'x', fmt::join(values, " "))
+                                : is_no_file(*o)              ? " -x"
                                 : o->get_items_expected() > 0 ? " -r"
                                                               : "";
       for (const std::string& name : o->get_lnames())

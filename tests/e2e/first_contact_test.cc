@@ -338,6 +338,8 @@ TEST(FirstContact, CompletionOffersRecipesDevicesAndFilesWithSpaces) {
   EXPECT_EQ(asked("mindxtrain run 'my\\ ow'"), "[my own recipe.yaml]");
   EXPECT_EQ(asked("mindxtrain run '\"my ow'"), "[my own recipe.yaml]");
   EXPECT_EQ(asked("mindxtrain run my"), "[my own recipe.yaml]");
+  EXPECT_EQ(asked("mindxtrain publish out --only ''"), "[]");
+  EXPECT_EQ(asked("mindxtrain serve --port ''"), "[]");
 }
 
 TEST(FirstContact, CompletionNamesVerbsAndOptions) {
@@ -347,6 +349,10 @@ TEST(FirstContact, CompletionNamesVerbsAndOptions) {
     EXPECT_TRUE(says(r, "quantize") && says(r, shell == std::string("fish") ? "-l resume-from" : "--resume-from"))
         << r.out;
   }
+  const Result fish = run("completion fish");
+  for (const char* line : {"-n __fish_use_subcommand -l quiet -d", "from publish' -l only -x -d",
+                           "from serve' -l port -x -d", "from serve' -l config -r -d"})
+    EXPECT_TRUE(says(fish, line)) << line << "\n" << fish.out;
 }
 
 // A project's own folder as --out: what lies there under a name that a run writes was replaced without a word.
