@@ -61,9 +61,10 @@ add_library(mxt_portable OBJECT ${CMAKE_CURRENT_LIST_DIR}/portable_glibc.c)
 add_link_options(-Wl,--disable-new-dtags -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL -Wl,--build-id=none -Wl,--as-needed
                  -Wl,--gc-sections)
 if(CCACHE)
-  # Relative paths in the objects, and so the release build's own cached ones.
+  # Sources named from the build folder in the objects, and so the release build's own cached ones.
   set(CMAKE_C_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_C_COMPILER_LAUNCHER})
 else()
-  add_compile_options(-ffile-prefix-map=${CMAKE_SOURCE_DIR}=../..)
+  set(CMAKE_C_COMPILER_LAUNCHER ${CMAKE_CURRENT_LIST_DIR}/relative.sh ${CMAKE_BINARY_DIR} ${CMAKE_SOURCE_DIR})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_C_COMPILER_LAUNCHER})
 endif()
