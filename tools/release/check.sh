@@ -57,7 +57,15 @@ mkdir "$work/old" && printf '#!/bin/sh\necho glibc 2.31\n' >"$work/old/getconf" 
 rc=0
 said=$(PATH=$work/old:$PATH sh "$work/mindxtrain-$version/install.sh" "$work/none" 2>&1) || rc=$?
 [ $rc = 3 ] && [[ $said == *"2.31"*"2.34 or newer"* ]] && [ ! -e "$work/none" ] || fail "install.sh with an old glibc: $rc: $said"
+rc=0
+said=$(env -u HOME sh "$work/mindxtrain-$version/install.sh" 2>&1) || rc=$?
+[ $rc = 1 ] && [[ $said == *"HOME is not set: name a folder"* ]] || fail "install.sh without a home: $rc: $said"
 HOME=$work sh "$work/mindxtrain-$version/install.sh" "$work/prefix" >/dev/null
+# A disk that is full when it is installed anew: the last file of the library's folder does not fit.
+printf '#!/bin/sh\n/bin/cp "$@"\nexit 1\n' >"$work/old/cp" && chmod +x "$work/old/cp" && rm "$work/old/getconf"
+rc=0
+said=$(PATH=$work/old:$PATH sh "$work/mindxtrain-$version/install.sh" "$work/prefix" 2>&1) || rc=$?
+[ $rc = 1 ] && [[ $said == *"works as before"* ]] && [ -z "$(find "$work/prefix" -name '*.part')" ] || fail "install.sh on a full disk: $rc: $said"
 starts tarball "$work/prefix/bin/mindxtrain"
 dpkg-deb -x "$files"/mindxtrain_"$version"_*.deb "$work/deb"
 depends=$(dpkg-deb -f "$files"/mindxtrain_"$version"_*.deb Depends)
