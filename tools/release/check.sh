@@ -51,7 +51,12 @@ completes() {  # NAME SHARE ZSH_FOLDER
   done
   [ "$(head -1 "$2/zsh/$3/_mindxtrain")" = "#compdef mindxtrain" ] || fail "$1: zsh does not know what its file is for"
 }
+notices() {  # NAME FOLDER
+  local f
+  for f in libdnnl2 libgomp1 libzstd-dev nlohmann-json3-dev; do [ -s "$2/$f" ] || fail "$1: without the notices of $f"; done
+}
 completes tarball "$work/mindxtrain-$version/share" site-functions
+notices tarball "$work/mindxtrain-$version/share/doc/mindxtrain/licences"
 starts unpacked "$work/mindxtrain-$version/bin/mindxtrain"
 mkdir "$work/old" && printf '#!/bin/sh\necho glibc 2.31\n' >"$work/old/getconf" && chmod +x "$work/old/getconf"
 rc=0
@@ -71,10 +76,12 @@ dpkg-deb -x "$files"/mindxtrain_"$version"_*.deb "$work/deb"
 depends=$(dpkg-deb -f "$files"/mindxtrain_"$version"_*.deb Depends)
 ! grep -qE 'fmt|dnnl|hwy|gomp|opencl' <<<"$depends" || fail "deb: depends on what it brings: $depends"
 completes deb "$work/deb/usr/share" vendor-completions
+notices deb "$work/deb/usr/share/doc/mindxtrain/licences"
 starts deb "$work/deb/usr/bin/mindxtrain"
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-index --no-deps "$files"/mindxtrain-"$version"-*.whl
 completes wheel "$work/venv/share" site-functions
+notices wheel "$work/venv/share/doc/mindxtrain/licences"
 starts wheel "$work/venv/bin/mindxtrain"
 # The object for CUDA: found where pip puts it, and stopped by nothing but the driver that this machine has not, or used.
 if compgen -G "$files/mindxtrain_cuda-$version-*.whl" >/dev/null; then
@@ -89,6 +96,7 @@ fi
 if compgen -G "$files/mindxtrain_python-$version-*.whl" >/dev/null; then
   "$work/venv/bin/pip" install -q "$files"/mindxtrain_python-"$version"-*.whl || fail "wheel: what the module wants cannot be had"
   asks_no_newer "$work/venv"
+  notices module "$work/venv/lib/python3"*/site-packages/mindxtrain_python-"$version".dist-info/licenses/licences
   (cd "$work" && env -i HOME="$work" HF_HUB_OFFLINE=1 "$work/venv/bin/python" "$root/tests/python/module_test.py" "$work/venv/bin/mindxtrain" "$root") \
     >"$work/module.log" 2>&1 || fail "wheel: the module does not work: $(tail -3 "$work/module.log")"
   echo "module: ok"

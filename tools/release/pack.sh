@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Tarball, .deb and wheels out of an installed tree; the object for CUDA, where it was built, in a tarball and a wheel of its own. The same
 # tree and date give the same bytes.
-# usage: pack.sh STAGE OUT VERSION      STAGE: cmake --install --prefix STAGE; SOURCE_DATE_EPOCH dates everything; CUDA_WHEELS: NVIDIA's
+# usage: pack.sh STAGE OUT VERSION      STAGE: cmake --install --prefix STAGE; SOURCE_DATE_EPOCH dates everything; CUDA_WHEELS: NVIDIA's;
+#        LINKED: Debian's packages of the libraries that are linked
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd) stage=$(realpath "$1") out=$2 version=$3
-: "${SOURCE_DATE_EPOCH:?the date of the release, seconds}"
+: "${SOURCE_DATE_EPOCH:?the date of the release, seconds}" "${LINKED:?packages of the libraries that are linked}"
 arch=$(dpkg --print-architecture) machine=$(uname -m)
 mkdir -p "$out" && out=$(realpath "$out")
 work=$(mktemp -d)
@@ -29,6 +30,19 @@ complete_shells() {  # SHARE
   "$program" completion fish >"$1/fish/vendor_completions.d/mindxtrain.fish"
   "$program" completion zsh >"$1/zsh/site-functions/_mindxtrain"
 }
+owners() { dpkg -S "*/$(basename "$1")" 2>/dev/null | cut -d: -f1 | sort -u; }  # FILE: Debian's packages that have it
+notices() {  # FOLDER: what others' licences want told with their work, as Debian has it; libgomp1's is libstdc++'s too
+  local f package packages
+  read -ra packages <<<"${LINKED//$'\n'/ }"
+  for f in "$tree"/lib/mindxtrain/*.so*; do
+    for package in $(owners "$f"); do packages+=("$package"); done
+  done
+  mkdir -p "$1"
+  for package in "${packages[@]}"; do cp -L "/usr/share/doc/$package/copyright" "$1/$package"; done
+  for f in "$here"/../../.cache/python-venv/lib/python3*/site-packages/nanobind-*.dist-info/licenses/LICENSE; do
+    [ ! -f "$f" ] || cp "$f" "$1/nanobind"
+  done
+}
 age() { find "$1" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +; }
 
 tree=$work/mindxtrain-$version
@@ -37,6 +51,7 @@ cp -a "$stage/." "$tree"
 [ ! -d "$tree/python" ] || mv "$tree/python" "$work/python"  # the wheel's alone
 pages "$tree/share/man/man1"
 complete_shells "$tree/share"
+notices "$tree/share/doc/mindxtrain/licences"
 find "$work" -type f \( -name 'mindxtrain' -o -name '*.so*' \) -path '*/bin/*' -o -type f -name '*.so*' | while read -r f; do strip --strip-unneeded "$f"; done
 
 # CUDA's object stays out of the files for everybody: they would be three times as large.
@@ -66,7 +81,7 @@ rmdir "$deb/usr/share/zsh/site-functions"
 # What lies in lib/mindxtrain comes along: Debian's packages of the same (libfmt9) are not in every Debian.
 bundled=()
 for f in "$deb"/usr/lib/mindxtrain/*.so*; do
-  for package in $(dpkg -S "*/$(basename "$f")" 2>/dev/null | cut -d: -f1 | sort -u); do bundled+=("-x$package"); done
+  for package in $(owners "$f"); do bundled+=("-x$package"); done
 done
 mkdir -p "$work/debian" && printf 'Source: mindxtrain\nPackage: mindxtrain\nArchitecture: any\n' >"$work/debian/control"
 # shellcheck disable=SC2046  # an option a library

@@ -74,7 +74,9 @@ Description-Content-Type: text/markdown
 if module.is_dir():
     page = (tree / "share/mindxtrain/docs/python.md").read_text()
     glibc = oldest_glibc(sorted(module.rglob("*.so")))
-    write("mindxtrain_python", f"cp310-abi3-manylinux_{glibc}_{machine}", contents(module), f"""Metadata-Version: 2.1
+    texts = contents(tree / "share/doc/mindxtrain").items()
+    licences = {f"mindxtrain_python-{version}.dist-info/licenses/{n}": b for n, b in texts if n.lower().startswith("licen")}
+    write("mindxtrain_python", f"cp310-abi3-manylinux_{glibc}_{machine}", contents(module) | licences, f"""Metadata-Version: 2.1
 Name: mindxtrain-python
 Version: {version}
 Summary: The library of mindxtrain, from Python
