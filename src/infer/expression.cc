@@ -10,7 +10,11 @@ namespace mxt::infer {
 namespace {
 
 __extension__ typedef __int128 Int;
+#if __LDBL_MANT_DIG__ == 113  // arm64, which has no other name for it
+using Quad = long double;
+#else
 __extension__ typedef __float128 Quad;
+#endif
 
 constexpr int kMostNested = 200;  // Python's own limit
 
