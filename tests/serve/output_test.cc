@@ -217,6 +217,12 @@ TEST(QwenCoder, TypesAreReadThroughTheSchema) {
          "<tool_call>\n<function=f>\n<parameter=s>\n1\n</parameter>\n<parameter=n>\n2\n</parameter>\n<parameter=x>\n"
          "3\n</parameter>\n</function>\n</tool_call>",
          {"", "", {"f"}, {R"({"s": "1", "n": 2, "x": "3"})"}});
+  const OrderedJson patterns = OrderedJson::parse(
+      R"([{"type":"function","function":{"name":"f","parameters":{"properties":{"n_x":true},"patternProperties":{"^s_":{"type":"string"},"^n_":{"type":"integer"},"(?<=a)b":{"type":"string"}},"additionalProperties":{"type":"string"}}}}])");
+  expect({.tools = ToolStyle::kQwenCoder, .tool_list = &patterns},
+         "<tool_call>\n<function=f>\n<parameter=s_a>\n1\n</parameter>\n<parameter=n_a>\n2\n</parameter>\n"
+         "<parameter=n_x>\n3\n</parameter>\n<parameter=x>\n4\n</parameter>\n</function>\n</tool_call>",
+         {"", "", {"f"}, {R"({"s_a": "1", "n_a": 2, "n_x": 3, "x": "4"})"}});
   auto call = [](const std::string& key, const std::string& value) {
     return "<tool_call>\n<function=f>\n<parameter=" + key + ">\n" + value + "\n</parameter>\n</function>\n</tool_call>";
   };

@@ -1,19 +1,29 @@
 #include "serve/grammar/distinct.h"
 
-#include <cmath>
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/json.h"
+#include "base/json_text.h"
+#include "serve/grammar/decimal.h"
 
 namespace mxt::serve {
 namespace {
 
-// Equal values have equal texts: keys sorted, no white space, 1.0 is 1.
+// Equal values have equal texts: members sorted, a number in one spelling, no white space.
+std::string canonical(const OrderedJson& v) {
+  if (const auto number = decimal_of(v)) return (number->negative ? "-" : "") + number->whole + "." + number->fraction;
+  if (!v.is_structured()) return json_text(v);
+  std::vector<std::string> parts;
+  for (const auto& [key, x] : v.items())
+    parts.push_back((v.is_object() ? json_text(OrderedJson(key)) + ":" : "") + canonical(x));
+  if (v.is_object()) std::sort(parts.begin(), parts.end());
+  std::string out(1, v.is_object() ? '{' : '[');
+  for (const std::string& p : parts) out += p + ",";
+  return out;
+}
 std::string canonical(const std::string& text) {
-  Json v = Json::parse(text, nullptr, false);
-  if (v.is_number_float() && std::abs(v.get<double>()) < 1e15 && v.get<double>() == std::floor(v.get<double>()))
-    v = static_cast<int64_t>(v.get<double>());
-  return v.is_discarded() ? text : v.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const auto v = read_ordered_json(text);
+  return v ? canonical(*v) : text;
 }
 
 }  // namespace

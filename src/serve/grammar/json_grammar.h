@@ -27,11 +27,16 @@ struct Lookup;
 bool is_annotation(const std::string& keyword);     // says nothing of what is valid
 bool lists_values(const OrderedJson& schema);       // "enum" or "const"
 bool is_list_of_values(const OrderedJson& schema);  // "enum" and nothing else
+// What is said of members that a pattern names and no "properties" declares, by pattern: of two schemas together the
+// one may have the pattern, and the other demand something of all members that it does not declare itself.
+constexpr const char* kOfUndeclared = "\x01patternProperties";
 // A schema, or a part of one, that no value satisfies.
 class NothingLeft : public Error {
  public:
   explicit NothingLeft(const std::string& message) : Error(Exit::kBadInput, message) {}
 };
+// Whether a text is what a pattern demands; false where the pattern is none that a grammar holds.
+bool pattern_matches(const std::string& regex, const std::string& text);
 // "": it says nothing of the text. Nothing: it is not known.
 // `most`: where only so many characters are wanted (−1: any number), so that there are not many more.
 std::optional<std::string> pattern_of_format(const std::string& format, int64_t most = -1);
@@ -97,6 +102,7 @@ class JsonGrammar {
   OrderedJson both_or_none(const OrderedJson& a, const OrderedJson& b, const std::string& at) const;
   OrderedJson combinations(const OrderedJson& a, const OrderedJson& b, const std::string& at) const;
   OrderedJson common_members(const OrderedJson& a, const OrderedJson& b, const std::string& at) const;
+  OrderedJson of_undeclared(const OrderedJson& s, const std::string& name, const std::string& at) const;
   void hold_others(OrderedJson& all, const OrderedJson& one, const OrderedJson& other, const std::string& at) const;
   Rule merged(const OrderedJson& s, const std::string& at, int depth);
   Rule some(size_t n, const std::function<Rule(size_t)>& one, const std::string& at);
@@ -104,7 +110,7 @@ class JsonGrammar {
   OrderedJson conditional(const OrderedJson& s, const std::string& at, int depth);
   Rule except(Rule of, const std::string& type, const OrderedJson& values, const std::string& at);
   Rule other_than(const std::vector<std::string>& names);  // as JSON spells them, without the quotes
-  std::vector<std::pair<Rule, Rule>> others(const OrderedJson& s, const std::vector<std::string>& names,
+  std::vector<std::pair<Rule, Rule>> others(const OrderedJson& s, const std::vector<std::string>& names, bool closed,
                                             const std::string& at, int depth);
   OrderedJson declared(const OrderedJson& s, const std::string& name, const OrderedJson& own, const std::string& at);
   Rule object(const OrderedJson& given, const std::string& at, int depth);

@@ -3,24 +3,24 @@
 #include <algorithm>
 #include <functional>
 
+#include "base/json_text.h"
+#include "serve/grammar/decimal.h"
+
 namespace mxt::serve {
 namespace {
 
 size_t mixed(size_t a, size_t b) { return a ^ (b + 0x9e3779b97f4a7c15 + (a << 6) + (a >> 2)); }
 
-// Equal for equal values, whatever a number is kept as.
+// Equal for equal values, whatever a number is kept as and in whatever order members stand.
 size_t hash_of(const OrderedJson& v) {
-  size_t h = v.is_number() ? 1 : static_cast<size_t>(v.type()) + 2;
-  if (v.is_number()) {
-    const double x = v.get<double>();
-    return mixed(h, std::hash<double>()(x));
-  }
+  if (const auto number = decimal_of(v)) return mixed(1, std::hash<std::string>()(number->whole));
+  size_t h = static_cast<size_t>(v.type()) + 2;
   if (v.is_string()) return mixed(h, std::hash<std::string>()(v.get_ref<const std::string&>()));
   if (v.is_boolean()) return mixed(h, v.get<bool>());
   if (v.is_array())
     for (const OrderedJson& x : v) h = mixed(h, hash_of(x));
   if (v.is_object())
-    for (const auto& [key, x] : v.items()) h = mixed(mixed(h, std::hash<std::string>()(key)), hash_of(x));
+    for (const auto& [key, x] : v.items()) h += mixed(std::hash<std::string>()(key), hash_of(x));
   return h;
 }
 
@@ -32,7 +32,7 @@ ValueSet::ValueSet(const OrderedJson& list) {
 
 bool ValueSet::insert(const OrderedJson& v) {
   auto& same = values_[hash_of(v)];
-  const bool fresh = std::none_of(same.begin(), same.end(), [&](const OrderedJson* x) { return *x == v; });
+  const bool fresh = std::none_of(same.begin(), same.end(), [&](const OrderedJson* x) { return same_json(*x, v); });
   if (fresh) same.push_back(&v);
   return fresh;
 }
@@ -40,7 +40,7 @@ bool ValueSet::insert(const OrderedJson& v) {
 bool ValueSet::contains(const OrderedJson& v) const {
   const auto same = values_.find(hash_of(v));
   return same != values_.end() &&
-         std::any_of(same->second.begin(), same->second.end(), [&](const OrderedJson* x) { return *x == v; });
+         std::any_of(same->second.begin(), same->second.end(), [&](const OrderedJson* x) { return same_json(*x, v); });
 }
 
 Members::Members(const OrderedJson& object) {

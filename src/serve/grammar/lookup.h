@@ -12,7 +12,7 @@
 
 namespace mxt::serve {
 
-// Equal as JSON values are (1 and 1.0 are one). What it holds must outlive it.
+// Equal as JSON values are (1 and 1.0 are one, members stand in any order). What it holds must outlive it.
 class ValueSet {
  public:
   ValueSet() = default;

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/text.h"
 #include "serve/grammar/decimal.h"
 #include "serve/grammar/json_grammar.h"
@@ -59,15 +60,25 @@ bool all_different(const OrderedJson& list) {
   return std::all_of(list.begin(), list.end(), [&](const OrderedJson& v) { return seen.insert(v); });
 }
 
+std::shared_ptr<Automaton> machine_of(const std::string& regex) {
+  JsonGrammar g;
+  const Grammar::Rule root = g.pattern(regex);
+  return std::make_shared<Automaton>(g.take(root), std::make_shared<const TokenBytes>(std::vector<std::string>{}));
+}
+
 }  // namespace
+
+bool pattern_matches(const std::string& regex, const std::string& text) {
+  try {
+    return machine_of(regex)->matches(json_text(OrderedJson(text)));
+  } catch (const Error&) {
+    return false;
+  }
+}
 
 bool JsonGrammar::matches(const std::string& regex, const OrderedJson& text) const {
   auto& a = patterns_[regex];
-  if (!a) {
-    JsonGrammar g;
-    const Rule root = g.pattern(regex);
-    a = std::make_shared<Automaton>(g.take(root), std::make_shared<const TokenBytes>(std::vector<std::string>{}));
-  }
+  if (!a) a = machine_of(regex);
   return a->matches(spelled(text));
 }
 
@@ -94,7 +105,7 @@ bool JsonGrammar::allows(const OrderedJson& s, const OrderedJson& v, const std::
       any = any || (t.is_string() && has_type(v, t.get<std::string>()));
     if (!any) return false;
   }
-  if (s.contains("const") && s["const"] != v) return false;
+  if (s.contains("const") && !same_json(s["const"], v)) return false;
   if (const auto* values = list("enum"); values && !seen.holds(*values, v)) return false;
   if (s.contains("$ref") && !inner(target(s["$ref"], at), v)) return false;
   if (const auto* parts = list("allOf"))
@@ -159,6 +170,9 @@ bool JsonGrammar::allows(const OrderedJson& s, const OrderedJson& v, const std::
         if (matches(regex, OrderedJson(name))) {
           known = true;
           if (!inner(p, member)) return false;
+          if (!own && s.contains(kOfUndeclared) && s[kOfUndeclared].contains(regex) &&
+              !inner(s[kOfUndeclared][regex], member))
+            return false;
         }
     for (const char* other : {"additionalProperties", "unevaluatedProperties"})
       if (!known && s.contains(other) && !inner(s[other], member)) return false;

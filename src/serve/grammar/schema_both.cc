@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "serve/grammar/decimal.h"
 #include "serve/grammar/json_grammar.h"
 #include "serve/grammar/lookup.h"
@@ -77,6 +78,17 @@ OrderedJson JsonGrammar::both_or_none(const OrderedJson& a, const OrderedJson& b
   }
 }
 
+// What a schema says of a member that it does not declare, beside the patterns that match its name.
+OrderedJson JsonGrammar::of_undeclared(const OrderedJson& s, const std::string& name, const std::string& at) const {
+  if (!named_by_pattern(s, name))
+    return s.contains("additionalProperties") ? s["additionalProperties"] : OrderedJson(true);
+  OrderedJson all = true;
+  if (s.contains(kOfUndeclared))
+    for (const auto& [regex, v] : s[kOfUndeclared].items())
+      if (matches(regex, OrderedJson(name))) all = both_or_none(all, v, at);
+  return all;
+}
+
 // Declared members of both; one that is declared by one alone is additional to the other.
 OrderedJson JsonGrammar::common_members(const OrderedJson& a, const OrderedJson& b, const std::string& at) const {
   static const OrderedJson kNone = OrderedJson::object();
@@ -92,10 +104,9 @@ OrderedJson JsonGrammar::common_members(const OrderedJson& a, const OrderedJson&
       const std::string there = at + "/properties/" + name;
       if (p_of_a && p_of_b) {
         if (one == &a) out.emplace_back(name, both_or_none(*p_of_a, *p_of_b, there));
-      } else if (other.contains("additionalProperties") && !named_by_pattern(other, name)) {
-        out.emplace_back(name, both_or_none(p, other["additionalProperties"], there));
       } else {
-        out.emplace_back(name, p);
+        const OrderedJson of_other = of_undeclared(other, name, there);
+        out.emplace_back(name, of_other == OrderedJson(true) ? p : both_or_none(p, of_other, there));
       }
     }
   }
@@ -128,19 +139,13 @@ bool is_list_of_values(const OrderedJson& s) {
 // places for.
 void JsonGrammar::hold_others(OrderedJson& all, const OrderedJson& one, const OrderedJson& other,
                               const std::string& at) const {
-  if (one.contains("patternProperties") && one["patternProperties"].is_object() &&
-      !other.contains("patternProperties") && other.contains("additionalProperties")) {
-    const std::string there = at + "/patternProperties";
-    if (other["additionalProperties"] == OrderedJson(false)) {  // they hold for declared members alone
-      if (all.contains("properties"))
-        for (auto& [name, p] : all["properties"].get_ref<OrderedJson::object_t&>())
-          for (const auto& [regex, of_pattern] : one["patternProperties"].items())
-            if (matches(regex, OrderedJson(name))) p = both_or_none(p, of_pattern, there);
-      all.erase("patternProperties");
-    } else {
-      for (auto& p : all["patternProperties"]) p = both_or_none(p, other["additionalProperties"], there);
+  const auto rest = other.find("additionalProperties");
+  if (const auto mine = one.find("patternProperties"); mine != one.end() && rest != other.end())
+    for (const auto& [regex, of_pattern] : mine->items()) {
+      if (other.contains("patternProperties") && other["patternProperties"].contains(regex)) continue;
+      OrderedJson& of_undeclared = all[kOfUndeclared].emplace(regex, true).first.value();
+      of_undeclared = both_or_none(of_undeclared, *rest, at + "/patternProperties");
     }
-  }
   if (!one.contains("prefixItems") || !one["prefixItems"].is_array() || other.contains("prefixItems") ||
       !other.contains("items") || other["items"].is_array())
     return;
@@ -169,7 +174,7 @@ OrderedJson JsonGrammar::both(const OrderedJson& a, const OrderedJson& b, const 
       continue;
     }
     OrderedJson& old = out[key];
-    if (old == v || is_annotation(key)) continue;
+    if (same_json(old, v) || is_annotation(key)) continue;
     if (key == "properties") continue;  // below
     if (key == "required") {
       if (!old.is_array() || !v.is_array()) fail_input("{}/required: a list of names is wanted", at);
@@ -177,6 +182,11 @@ OrderedJson JsonGrammar::both(const OrderedJson& a, const OrderedJson& b, const 
     } else if (key == "type") {
       old = common_types(old, v);
       if (old.empty()) throw NothingLeft(at + ": no type is left of both");
+    } else if ((key == "patternProperties" || key == kOfUndeclared) && old.is_object() && v.is_object()) {
+      for (const auto& [regex, p] : v.items()) {
+        OrderedJson& there_already = old.emplace(regex, true).first.value();
+        there_already = both_or_none(there_already, p, at + "/patternProperties");
+      }
     } else if (key == "enum" && old.is_array() && v.is_array()) {
       old = common_values(old, v);
       if (old.empty()) throw NothingLeft(at + ": no value of \"enum\" is left of both");
@@ -218,6 +228,9 @@ OrderedJson JsonGrammar::both(const OrderedJson& a, const OrderedJson& b, const 
   const bool in_a = a.contains("properties"), in_b = b.contains("properties");
   if ((in_a && (in_b || b.contains("additionalProperties"))) || (in_b && a.contains("additionalProperties")))
     out["properties"] = common_members(a, b, at);
+  for (const auto* s : {&a, &b})
+    if (s->contains("patternProperties") && !(*s)["patternProperties"].is_object())
+      fail_input("{}/patternProperties: an object is wanted", at);
   hold_others(out, a, b, at);
   hold_others(out, b, a, at);
   return out;

@@ -227,7 +227,8 @@ JsonGrammar::Rule JsonGrammar::value(const OrderedJson& s, const std::string& at
   }
   if (!s.is_object()) fail_input("{}: a schema is an object", at);
   for (const auto& [key, v] : s.items())
-    if (!is_annotation(key) && std::find(kKeywords.begin(), kKeywords.end(), key) == kKeywords.end()) {
+    if (!is_annotation(key) && key != kOfUndeclared &&
+        std::find(kKeywords.begin(), kKeywords.end(), key) == kKeywords.end()) {
       const std::string near = nearest(key, kKeywords);
       fail_input("{}: the keyword \"{}\" is not supported{}", at, key, near.empty() ? "" : " (nearest: " + near + ")");
     }
@@ -466,20 +467,26 @@ JsonGrammar::Rule JsonGrammar::array(const OrderedJson& given, const std::string
     }
   } else {
     Sequence all;
-    const int64_t here = most < 0 ? n : std::min(n, most);
-    for (int64_t i = 0; i < here; ++i) {
-      if (i > 0) all.insert(all.end(), {comma, ws});
-      const std::string there = fmt::format("{}/{}/{}", at, old ? "items" : "prefixItems", i);
-      all.push_back(Grammar::call(value(first[static_cast<size_t>(i)], there, depth + 1)));
-    }
+    int64_t here = most < 0 ? n : std::min(n, most);
+    for (int64_t i = 0; i < here; ++i) try {
+        const std::string there = fmt::format("{}/{}/{}", at, old ? "items" : "prefixItems", i);
+        const Rule item = value(first[static_cast<size_t>(i)], there, depth + 1);
+        if (i > 0) all.insert(all.end(), {comma, ws});
+        all.push_back(Grammar::call(item));
+      } catch (const NothingLeft&) {  // the list ends before what cannot be
+        if (least > i) throw;
+        here = i;
+      }
     // Nothing follows where nothing says what: a tuple.
-    const bool more = s.contains(further) ? s[further] != OrderedJson(false) : least > n;
+    const bool more = here == n && (s.contains(further) ? s[further] != OrderedJson(false) : least > n);
     if (!more && least > n) throw NothingLeft(at + ": minItems is more than there may be");
-    if (more && (most < 0 || most > n)) {
-      const Rule item = s.contains(further) ? value(s[further], at + "/" + further, depth + 1) : any_;
-      const Rule next = g_.of({{comma, ws, Grammar::call(item)}});
-      all.push_back(Grammar::call(repeat(next, std::max<int64_t>(least - n, 0), most < 0 ? -1 : most - n)));
-    }
+    if (more && (most < 0 || most > n)) try {
+        const Rule item = s.contains(further) ? value(s[further], at + "/" + further, depth + 1) : any_;
+        const Rule next = g_.of({{comma, ws, Grammar::call(item)}});
+        all.push_back(Grammar::call(repeat(next, std::max<int64_t>(least - n, 0), most < 0 ? -1 : most - n)));
+      } catch (const NothingLeft&) {  // nothing follows
+        if (least > n) throw;
+      }
     inside = g_.of({all});
   }
   Symbol open = g_.bytes(byte_range('[', '['));
@@ -492,14 +499,16 @@ std::vector<std::string> JsonGrammar::finite(const OrderedJson& schema) const {
   const OrderedJson& s = resolved(schema);
   std::set<std::string> texts;
   if (!s.is_object() || s.contains("not")) return {};
-  if (s.contains("enum") && s["enum"].is_array() && s["enum"].size() <= kMaxPermuted) {
-    ValueSet different;  // 1 and 1.0 are one value
-    Lookup seen;
-    for (const auto& v : s["enum"])
-      if (allows(s, v, "#", 0, seen) && different.insert(v)) texts.insert(spelled(v));
-  }
-  if (!s.contains("enum") && !s.contains("const") && s.contains("type") && s["type"] == "boolean")
-    texts = {"false", "true"};
+  OrderedJson values;
+  if (s.contains("enum"))
+    values = s["enum"];
+  else if (!s.contains("const") && s.contains("type") && s["type"] == "boolean")
+    values = {false, true};
+  if (!values.is_array() || values.size() > kMaxPermuted) return {};
+  ValueSet different;  // 1 and 1.0 are one value
+  Lookup seen;
+  for (const auto& v : values)
+    if (allows(s, v, "#", 0, seen) && different.insert(v)) texts.insert(spelled(v));
   return {texts.begin(), texts.end()};
 }
 

@@ -59,27 +59,28 @@ JsonGrammar::Rule JsonGrammar::other_than(const std::vector<std::string>& names)
   return g_.of({{quote, Grammar::call(inside), quote}});
 }
 
-// Keys and values of members that are not declared; none where there may be none.
+// Keys and values of members that are not declared; none where there may be none. `closed`: nor where the schema says
+// nothing of them.
 std::vector<std::pair<JsonGrammar::Rule, JsonGrammar::Rule>> JsonGrammar::others(const OrderedJson& s,
                                                                                  const std::vector<std::string>& names,
-                                                                                 const std::string& at, int depth) {
+                                                                                 bool closed, const std::string& at,
+                                                                                 int depth) {
   std::vector<std::pair<Rule, Rule>> out;
   const bool patterns = s.contains("patternProperties");
-  // Beside declared members there are others only where the schema says so.
   const bool open =
-      s.contains("additionalProperties") ? s["additionalProperties"] != OrderedJson(false) : names.empty() && !patterns;
+      s.contains("additionalProperties") ? s["additionalProperties"] != OrderedJson(false) : !closed && !patterns;
   // Names are compared with patterns as they are written: each in one way alone.
   Rule key = names.empty() && !patterns ? string_ : other_than(names);
+  std::vector<Rule> named;  // what each pattern names
   if (s.contains("propertyNames")) {
     const OrderedJson text{{"type", "string"}};
-    const Rule named = value(both(text, flat(s["propertyNames"], at), at), at + "/propertyNames", depth + 1);
-    key = names.empty() ? named : intersection(named, key, at);
+    const Rule allowed = value(both(text, flat(s["propertyNames"], at), at), at + "/propertyNames", depth + 1);
+    key = names.empty() ? allowed : intersection(allowed, key, at);
   }
   if (patterns) {
     const auto& p = s["patternProperties"];
     if (!p.is_object()) fail_input("{}/patternProperties: an object is wanted", at);
     const std::string there = at + "/patternProperties";
-    std::vector<Rule> named;
     for (const auto& [regex, v] : p.items()) named.push_back(string(OrderedJson{{"pattern", regex}}, there));
     size_t i = 0;
     for (const auto& [regex, v] : p.items()) {
@@ -87,16 +88,25 @@ std::vector<std::pair<JsonGrammar::Rule, JsonGrammar::Rule>> JsonGrammar::others
         Rule mine = intersection(named[i], key, at);
         for (size_t k = 0; k < named.size(); ++k)
           if (k != i) mine = intersection(mine, named[k], at, true);
-        out.emplace_back(mine, value(v, there + "/" + regex, depth + 1));
+        const bool more = s.contains(kOfUndeclared) && s[kOfUndeclared].contains(regex);
+        const std::string of = there + "/" + regex;
+        if (more)
+          out.emplace_back(mine,
+                           merged(copied(both(flat(v, of), flat(s[kOfUndeclared][regex], of), of), of), of, depth));
+        else
+          out.emplace_back(mine, value(v, of, depth + 1));
       } catch (const NothingLeft&) {  // no such member can be
       }
       ++i;
     }
-    for (size_t k = 0; open && k < named.size(); ++k) key = intersection(key, named[k], at, true);
   }
   if (!open) return out;
   const bool any = !s.contains("additionalProperties") || s["additionalProperties"] == OrderedJson(true);
-  out.emplace_back(key, any ? any_ : value(s["additionalProperties"], at + "/additionalProperties", depth + 1));
+  try {
+    for (const Rule of_pattern : named) key = intersection(key, of_pattern, at, true);
+    out.emplace_back(key, any ? any_ : value(s["additionalProperties"], at + "/additionalProperties", depth + 1));
+  } catch (const NothingLeft&) {  // those that patterns name alone
+  }
   return out;
 }
 
@@ -148,10 +158,10 @@ JsonGrammar::Rule JsonGrammar::object(const OrderedJson& given, const std::strin
       const auto name = r.get<std::string>();
       // Demanded without being declared: what additional members are.
       if (!required.insert(name).second || declared_there.find(name)) continue;
-      const bool any = named_by_pattern(s, name);
-      list.emplace_back(name, &schemas.emplace_back(declared(s, name, any ? OrderedJson(true) : undeclared, at)));
+      list.emplace_back(name, &schemas.emplace_back(declared(s, name, of_undeclared(s, name, at), at)));
     }
   }
+  std::vector<std::string> few;       // names that may be, where they are few
   if (s.contains("propertyNames")) {  // it speaks of declared names, too
     const OrderedJson& allowed = resolved(s["propertyNames"]);
     Lookup seen;
@@ -161,12 +171,22 @@ JsonGrammar::Rule JsonGrammar::object(const OrderedJson& given, const std::strin
         throw NothingLeft(fmt::format("{}: \"{}\" is required, and propertyNames does not allow it", at, member.first));
       return !fine;
     });
-    if (const auto few = finite(s["propertyNames"]); !few.empty() && least > static_cast<int64_t>(few.size()))
+    few = finite(s["propertyNames"]);
+    if (!few.empty() && least > static_cast<int64_t>(few.size()))
       throw NothingLeft(at + ": minProperties is more than propertyNames has names");
   }
   std::vector<std::string> names;
   for (const auto& [name, p] : list) names.push_back(spelled(OrderedJson(name)));
   for (auto& n : names) n = n.substr(1, n.size() - 2);
+
+  const int64_t others_at_most = few.empty() ? -1 : std::count_if(few.begin(), few.end(), [&](const std::string& name) {
+    return std::find(names.begin(), names.end(), name.substr(1, name.size() - 2)) == names.end();
+  });
+
+  // Beside declared members there are others only where the schema says so; one that may not be there ("not", "if" and
+  // dependentRequired make such) declares nothing.
+  const bool closed =
+      std::any_of(list.begin(), list.end(), [](const auto& member) { return *member.second != OrderedJson(false); });
 
   const Symbol comma = g_.bytes(byte_range(',', ',')), colon = g_.bytes(byte_range(':', ':')), ws = Grammar::call(ws_);
   std::vector<Rule> pairs;
@@ -177,7 +197,7 @@ JsonGrammar::Rule JsonGrammar::object(const OrderedJson& given, const std::strin
     if (open && list.empty() && most != 0) pairs.push_back(any_argument());
   } else if (most != 0)
     try {
-      for (const auto& [key, v] : others(s, names, at, depth))
+      for (const auto& [key, v] : others(s, names, closed, at, depth))
         pairs.push_back(g_.of({{Grammar::call(key), colon, ws, Grammar::call(v)}}));
     } catch (const NothingLeft&) {  // no other member can be
     }
@@ -188,8 +208,9 @@ JsonGrammar::Rule JsonGrammar::object(const OrderedJson& given, const std::strin
   spend(static_cast<size_t>((last + 1) * static_cast<int64_t>(list.size() + 1) * 6), at);
   std::vector<Rule> after;
   for (int64_t c = 0; c <= last; ++c) {
-    const int64_t fewest = std::max<int64_t>(least - c, 0), room = most < 0 ? -1 : most - c;
-    if (pair < 0)
+    const int64_t fewest = std::max<int64_t>(least - c, 0), left = most < 0 ? others_at_most : most - c;
+    const int64_t room = others_at_most < 0 ? left : std::min(left, others_at_most);
+    if (pair < 0 || (room >= 0 && fewest > room))
       after.push_back(fewest == 0 ? g_.of({{}}) : g_.add());
     else if (arguments)
       after.push_back(repeat(pair, fewest, room));

@@ -4,6 +4,7 @@
 
 #include "base/json_text.h"
 #include "net/url.h"
+#include "serve/grammar/json_grammar.h"
 
 namespace mxt::serve {
 namespace {
@@ -60,9 +61,15 @@ JsonTypes types_of_member(const OrderedJson& s, const std::string& name, const O
     if (types != 0) out = out == 0 ? types : out & types;
   };
   const auto list = [&](const char* key) { return s.contains(key) && s[key].is_array() ? &s[key] : nullptr; };
-  if (s.contains("properties") && s["properties"].is_object() && s["properties"].contains(name))
-    hold(types_of(s["properties"][name], document, depth + 1));
-  else if (s.contains("additionalProperties") && s["additionalProperties"].is_object())
+  bool known = s.contains("properties") && s["properties"].is_object() && s["properties"].contains(name);
+  if (known) hold(types_of(s["properties"][name], document, depth + 1));
+  if (s.contains("patternProperties") && s["patternProperties"].is_object())
+    for (const auto& [regex, p] : s["patternProperties"].items())
+      if (pattern_matches(regex, name)) {
+        known = true;
+        hold(types_of(p, document, depth + 1));
+      }
+  if (!known && s.contains("additionalProperties") && s["additionalProperties"].is_object())
     hold(types_of(s["additionalProperties"], document, depth + 1));
   if (const OrderedJson* parts = list("allOf"))
     for (const auto& p : *parts) hold(types_of_member(p, name, document, depth + 1));
