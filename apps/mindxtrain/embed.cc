@@ -6,6 +6,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/stop.h"
+#include "json_rows.h"
 #include "semantic.h"
 #include "verbs.h"
 
@@ -32,16 +33,10 @@ void add_embed(CLI::App& app) {
     refuse_overwrite(o->input, o->output);
     set_threads(o->threads);
     std::vector<std::string> texts;
-    const std::string all = read_file(o->input);
-    int64_t line = 0;
-    for (size_t at = 0; at < all.size();) {
-      ++line;
-      const size_t end = std::min(all.find('\n', at), all.size());
-      const std::string source = o->input + ":" + std::to_string(line);
-      const std::string_view piece = std::string_view(all).substr(at, end - at);
-      at = end + 1;
-      if (piece.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-      const Json j = parse_json(piece, source);
+    const auto reader = open_json_rows(o->input);
+    for (data::Record record; reader->next(&record);) {
+      const std::string source = record.where();
+      const Json j = parse_json(record.text, source);
       if (!j.is_object() || !j.contains("text") || !j["text"].is_string())
         fail_input("{}: a row is {{\"text\":\"…\"}}", source);
       texts.push_back(j["text"].get<std::string>());

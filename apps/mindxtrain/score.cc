@@ -11,6 +11,7 @@
 #include "formats/weight_source.h"
 #include "infer/reward_model.h"
 #include "infer/scorer.h"
+#include "json_rows.h"
 #include "model_files.h"
 #include "verbs.h"
 
@@ -69,7 +70,7 @@ class PlainRows {
  public:
   PlainRows(const std::string& model, const std::string& input)
       : model_(model), input_(input), rules_(picture_rules(model)) {}
-  ScoreRow operator()(const Json& j, const std::string& source, const std::string&, uint64_t) {
+  ScoreRow operator()(const Json& j, const std::string& source, const data::Record&) {
     if (j.is_object() && j.contains("ids") && j["ids"].is_array()) {
       ScoreRow row{given_ids(j["ids"], source), {}};
       row.shown = show_score(j, row.ids, rules_, input_, source);
@@ -90,12 +91,10 @@ class PlainRows {
 // As training makes them: a conversation, a prompt with its answer, a text; or ids.
 class TrainedRows {
  public:
-  TrainedRows(const std::string& model, const std::string& path)
-      : model_(model), path_(std::make_shared<const std::string>(path)) {}
-  ScoreRow operator()(const Json& j, const std::string& source, const std::string& text, uint64_t line) {
+  explicit TrainedRows(const std::string& model) : model_(model) {}
+  ScoreRow operator()(const Json& j, const std::string& source, const data::Record& record) {
     if (j.is_object() && j.contains("ids") && j["ids"].is_array()) return {given_ids(j["ids"], source), {}};
     if (!coder_) coder_ = make_coder(load_text_side(model_), 0);
-    const data::Record record{data::FileKind::kJsonLines, text, {}, nullptr, path_, line, true};
     if (!layout_) layout_ = data::find_layout(record, {});
     const data::Example e = data::read_example(record, *layout_);
     if (e.rejected)
@@ -108,7 +107,6 @@ class TrainedRows {
 
  private:
   std::string model_;
-  std::shared_ptr<const std::string> path_;
   std::unique_ptr<data::SampleEncoder> coder_;
   std::optional<data::Layout> layout_;
 };
@@ -116,17 +114,11 @@ class TrainedRows {
 template <typename Ids>
 ScoreRows read_rows(const std::string& input, Ids ids_of) {
   ScoreRows out;
-  const std::string text = read_file(input);
-  uint64_t line = 0;
   bool any_shown = false;
-  for (size_t at = 0; at < text.size();) {
-    ++line;
-    size_t end = text.find('\n', at);
-    if (end == std::string::npos) end = text.size();
-    const std::string source = input + ":" + std::to_string(line), piece = text.substr(at, end - at);
-    at = end + 1;
-    if (piece.find_first_not_of(" \t\r") == std::string::npos) continue;
-    ScoreRow row = ids_of(parse_json(piece, source), source, piece, line);
+  const auto reader = open_json_rows(input);
+  for (data::Record record; reader->next(&record);) {
+    const std::string source = record.where();
+    ScoreRow row = ids_of(parse_json(record.text, source), source, record);
     any_shown = any_shown || !row.shown.pictures.empty();
     out.ids.push_back(std::move(row.ids));
     out.shown.push_back(std::move(row.shown));
@@ -207,7 +199,7 @@ void score_rewards(const ScoreOptions& o, const std::string& path, const ScoreRo
 
 void score(const ScoreOptions& o, const std::string& path) {
   const ScoreRows rows =
-      o.reward ? read_rows(o.input, TrainedRows(path, o.input)) : read_rows(o.input, PlainRows(path, o.input));
+      o.reward ? read_rows(o.input, TrainedRows(path)) : read_rows(o.input, PlainRows(path, o.input));
   if (o.reward)
     for (size_t r = 0; r < rows.ids.size(); ++r)
       if (rows.ids[r].empty()) fail_input("{}: the row is empty: there is nothing to score", rows.sources[r]);

@@ -33,6 +33,15 @@ TEST(Errors, CommandLinesThatCannotBeMeantSo) {
   expect_error(cli::run("chat --prompt \"\"" + model), 1, {"--prompt", "empty"});
   expect_error(cli::run("score --input " + rows + " --output " + rows + model), 1, {"--output", "overwrite"});
   expect_error(cli::run("embed --input " + rows + " --output " + rows + model), 1, {"--output", "overwrite"});
+  for (const std::string text : {"{\n  \"ids\": [1, 2]\n}\n", "[\n{\"ids\": [1, 2]}]\n"}) {
+    write_file_atomic(f / "spread.jsonl", text);
+    for (const std::string verb : {"score", "score --reward", "embed"})
+      expect_error(cli::run(verb + " --input " + (f / "spread.jsonl") + " --output " + (f / "o.jsonl") + model), 1,
+                   {"spread.jsonl:1", "goes on in the next line", "name it .json"});
+    std::filesystem::rename(f / "spread.jsonl", f / "spread.json");
+    const auto r = cli::run("score --input " + (f / "spread.json") + " --output " + (f / "o.jsonl") + model);
+    EXPECT_EQ(r.code, 0) << r.out;
+  }
   for (const std::string verb : {"encode", "decode", "render"})
     expect_error(cli::run("tokenizer " + verb + " --input " + rows + " --output " + rows + model), 1, {"overwrite"});
   EXPECT_EQ(read_file(rows), "{\"ids\":[1,2]}\n");
