@@ -169,9 +169,8 @@ Section declare(const Train*) {
   d.field("schedule", &Train::schedule, "Learning rate over the steps.");
   d.field("batch", &Train::batch, "Sequences of one optimizer step.");
   d.field("precision", &Train::precision,
-          "Compute and activation type; fp8_e4m3 where every weight trains: FP8 products of the layers' matrices, "
-          "forward and "
-          "both gradients, amid bfloat16.");
+          "Compute and activation type; fp8_e4m3 where every weight trains: FP8 products of the layers' matrices "
+          "and the head, forward and both gradients, amid bfloat16.");
   d.field(
        "base_precision", &Train::base_precision,
        "Of a frozen base under LoRA; fp8_e4m3 = FP8 products, forward and activation gradient (the CPU lane multiplies "
