@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "serve/grammar/json_grammar.h"
 #include "serve/schemas.h"
 
 namespace mxt::serve {
@@ -79,6 +80,19 @@ TEST(SchemasTogether, PatternsOfBothHold) {
       R"({"type":"object","allOf":[{"properties":{"xz":{"minimum":5}},"patternProperties":{"^x":{"type":"integer"}},"additionalProperties":true},{"patternProperties":{"z$":{"maximum":6}},"additionalProperties":{"type":"null"}}]})";
   yes(declared, {R"({"xz":5})", R"({"az":6})", R"({"q":null})"});
   no(declared, {R"({"xz":4})", R"({"xz":7})", R"({"xz":5.5})", R"({"xa":1})", R"({"q":1})"});
+}
+
+// What two schemas together are kept with, in a schema that came from outside.
+TEST(SchemasTogether, AKeyOfOursIsNoKeyword) {
+  for (const char* given : {R"({"type":"object","\u0001patternProperties":5})",
+                            R"({"type":"array","items":{"allOf":[{"\u0001patternProperties":{"^a":false}}]}})"})
+    try {
+      JsonGrammar().schema(OrderedJson::parse(given));
+      ADD_FAILURE() << given;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("\\u0001patternProperties\" is not supported"), std::string::npos)
+          << e.what();
+    }
 }
 
 TEST(SchemasTogether, EqualValuesAreEqual) {

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/text.h"
 #include "serve/grammar/decimal.h"
 #include "serve/grammar/json_grammar.h"
@@ -109,6 +110,14 @@ bool null_is_listed(const OrderedJson& s) {
   return list == s.end() || !list->is_array() || std::find(list->begin(), list->end(), OrderedJson()) != list->end();
 }
 
+// What two schemas together are kept with is no keyword of theirs.
+void refuse_ours(const OrderedJson& j) {
+  if (j.is_object() && j.contains(kOfUndeclared))
+    fail_input("the keyword {} is not supported", json_text(OrderedJson(kOfUndeclared)));
+  if (j.is_structured())
+    for (const auto& inner : j) refuse_ours(inner);
+}
+
 void in_order(int64_t least, int64_t most, const char* low, const char* high, const std::string& at) {
   if (most >= 0 && most < least) throw NothingLeft(fmt::format("{}: {} is less than {}", at, high, low));
 }
@@ -123,6 +132,7 @@ int64_t count_of(const OrderedJson& s, const char* key, int64_t otherwise, int64
 }
 
 void JsonGrammar::begin(const OrderedJson& document) {
+  refuse_ours(document);
   document_ = &document;
   references_.clear();
   merged_.clear();
