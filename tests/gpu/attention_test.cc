@@ -177,6 +177,18 @@ TEST_F(Gpu, CudnnTilesAttention) {
     SCOPED_TRACE(fmt::format("{} documents, {}/{} heads", c.lengths.size(), c.heads, c.kv));
     compare(c, DType::kBF16, 0, false);
   }
+  // Windows that end within a tile, at its edge and one key on, in blocks of one tile and of two.
+  for (const int64_t window : {1, 2, 63, 64, 65, 66, 127, 128, 129, 200, 513}) {
+    SCOPED_TRACE(fmt::format("window {}", window));
+    compare({{63, 64, 65, 0, 193, 320, 1}, 3, 1, 128, window, false}, DType::kBF16, 0, false);
+    compare({{256, 256}, 4, 2, 128, window, true}, DType::kBF16, 0, false);
+    many.window = window;
+    compare(many, DType::kBF16, 0, false);
+  }
+  for (const int64_t window : {0, 513}) {
+    compare({{1300}, 2, 1, 128, window, false}, DType::kBF16, 0, false);
+    compare({{129, 700, 300, 257}, 2, 2, 128, window, false}, DType::kBF16, 0, false);
+  }
 }
 
 // More documents of a length than one call takes, lengths of every kind in between, and empty ones.

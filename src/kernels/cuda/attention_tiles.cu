@@ -6,6 +6,9 @@
 //
 // Documents that go on from another (Attention::prefix) stand behind it, so that the queries that see its keys are the
 // tiles after its own: a block of its keys goes through them too, and one of their queries begins with its keys.
+//
+// With a window a tile of keys ends at the last tile of queries that sees one of them, `back` tiles on; pairs further
+// apart are neither computed nor stored.
 #include "kernels/cuda/attention_tiles.h"
 
 #include <algorithm>
@@ -41,9 +44,20 @@ struct Task {
 struct Tile {
   int32_t begin, length, index, document, pair, unused[3];
 };
-__host__ __device__ constexpr int64_t pairs_before(int64_t tile, int64_t keys) {
-  return tile * (tile + 1) / 2 + tile * keys;
+constexpr int kNoWindow = 1 << 30;
+// Tiles of keys before a query's own that it still sees.
+__host__ __device__ constexpr int tiles_back(int64_t window) {
+  return window > 0 && window < kNoWindow ? static_cast<int>((window + kTile - 2) / kTile) : kNoWindow;
 }
+__host__ __device__ constexpr int64_t pairs_before(int64_t tile, int64_t keys, int64_t back = kNoWindow) {
+  return tile <= back ? tile * (tile + 1) / 2 + tile * keys : back * (back + 1) / 2 + (tile - back) * (back + 1);
+}
+// From a pair on the diagonal of tile 0 to one as far back of `tile`: what key_blocks steps over.
+__host__ __device__ constexpr int64_t steps_before(int64_t tile, int64_t back) {
+  return tile <= back ? tile * (tile + 1) / 2 : back * (back + 1) / 2 + (tile - back) * back;
+}
+// The first tile of keys that a tile of queries sees.
+__host__ __device__ constexpr int first_key(int tile, int back) { return tile > back ? tile - back : 0; }
 struct Stats {
   float lse2, delta;
 };
@@ -56,6 +70,7 @@ struct TilesArgs {
   bf16 *dq, *dk, *dv;
   int64_t lddq, lddk, lddv, tiles, pairs;
   int heads, kv_heads, first_kv, kv_count;  // of all; key heads of this part
+  int window, back;                         // kNoWindow: none
   float scale;
 };
 
@@ -63,7 +78,7 @@ struct TilesArgs {
 // whatever it happens to be: it decides nothing but who computes them.
 template <int N>
 __global__ void __launch_bounds__(N)
-    make_tasks(const int32_t* cu, const int32_t* prefix, int documents, int most, Task* tasks, Tile* tiles) {
+    make_tasks(const int32_t* cu, const int32_t* prefix, int documents, int most, int back, Task* tasks, Tile* tiles) {
   __shared__ int slots[kMostBlocks + 1], scan[2][N];
   const int t = static_cast<int>(threadIdx.x);
   for (int i = t; i <= most; i += N) slots[i] = 0;
@@ -81,7 +96,7 @@ __global__ void __launch_bounds__(N)
   for (int first = 0; first < documents; first += N) {
     const int i = first + t, n = i < documents ? length(i) : 0, mine = (n + kTile - 1) / kTile;
     const int from = prefix != nullptr && i < documents ? prefix[i] : -1, keys = from >= 0 ? tiles_of(from) : 0;
-    const auto pairs = static_cast<int>(pairs_before(mine, keys));
+    const auto pairs = static_cast<int>(pairs_before(mine, keys, back));
     int followers = 0;
     for (int j = i + 1; prefix != nullptr && j < documents && prefix[j] == i; ++j) followers += tiles_of(j);
     scan[0][t] = mine, scan[1][t] = pairs;
@@ -94,7 +109,7 @@ __global__ void __launch_bounds__(N)
     }
     const int my_tile = tile + scan[0][t] - mine, my_pair = pair + scan[1][t] - pairs;
     for (int k = 0; k < mine; ++k)
-      tiles[my_tile + k] = {cu[i], n, k, i, my_pair + static_cast<int>(pairs_before(k, keys)), {}};
+      tiles[my_tile + k] = {cu[i], n, k, i, my_pair + static_cast<int>(pairs_before(k, keys, back)), {}};
     const int blocks = (n + kBlock - 1) / kBlock;
     const int at = blocks > 0 ? atomicAdd(&slots[most - blocks], blocks) : 0;
     for (int b = 0; b < blocks; ++b)
@@ -185,8 +200,8 @@ __device__ __forceinline__ void multiply_tiles(float (&d)[32], uint64_t a, uint6
   end_group();
 }
 
-// kShared: documents may go on from others.
-template <bool kShared>
+// kShared: documents may go on from others. kWindow: none does, and there is a window.
+template <bool kShared, bool kWindow>
 __global__ void __launch_bounds__(kThreads, 1)
     key_blocks(const __grid_constant__ TilesArgs a, const __grid_constant__ CUtensorMap q_map,
                const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap v_map,
@@ -199,6 +214,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   const Task task = a.tasks[blockIdx.x / a.kv_count];
   const int per_kv = a.heads / a.kv_heads, tiles = (task.length + kTile - 1) / kTile, first = task.block * 2;
   const int followers = kShared ? task.followers : 0, own_keys = kShared ? task.keys : 0;
+  // One past the last tile of queries that sees a tile of keys.
+  auto end_of = [&](int tile) { return kWindow ? min(tiles, tile + a.back + 1) : tiles + followers; };
   if (threadIdx.x == 0) {
     for (int i = 0; i < kKeyStages; ++i) s.full[i].init(1), s.empty[i].init(kReaders);
     s.keys.init(1);
@@ -218,7 +235,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       }
     const uint64_t policy = read_once();
     for (int h = kv * per_kv; h < (kv + 1) * per_kv; ++h)
-      for (int m = first; m < tiles + followers; ++m, turn.advance()) {
+      for (int m = first; m < end_of(first + 1); ++m, turn.advance()) {
         const int i = turn.slot;
         int row = task.begin + m * kTile;
         if (kShared && m >= tiles) {
@@ -239,8 +256,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   take_registers<240>();
   const int w = group - 1, lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
   const int key_tile = first + w, key_row = warp * 16 + lane / 4;  // and the row 8 below
-  const int of_head = key_tile < tiles ? tiles - key_tile + followers : 0, total = per_kv * of_head;
-  // The first tile of queries sees the first warpgroup's keys alone.
+  const int end = end_of(key_tile), of_head = key_tile < tiles ? end - key_tile : 0, total = per_kv * of_head;
+  // The first tile of queries sees the first warpgroup's keys alone, as the last one within a window does the second's.
   auto pass_over = [&] {
     s.full[turn.slot].wait(turn.parity);
     s.empty[turn.slot].arrive();
@@ -263,11 +280,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   // A row of ds takes 128 bytes: queries 8j + 2c + e stand at 32·(j/4) + 8c + 2·(j%4) + e, so that a thread writes 16.
   const int chunk = lane % 4, turned = lane / 4;
   const int piece0 = (chunk ^ turned) * 16, piece1 = ((chunk + 4) ^ turned) * 16;
-  unsigned char* to =
-      a.ds +
-      ((kv - a.first_kv) * per_kv * a.pairs + task.pair + own_keys + key_tile + pairs_before(key_tile, own_keys)) *
-          kScoreBytes +
-      key_row * 128;
+  const int nearer = kWindow ? first_key(key_tile, a.back) : 0;
+  unsigned char* to = a.ds +
+                      ((kv - a.first_kv) * per_kv * a.pairs + task.pair + own_keys + key_tile - nearer +
+                       pairs_before(key_tile, own_keys, kWindow ? a.back : kNoWindow)) *
+                          kScoreBytes +
+                      key_row * 128;
   s.keys.wait(0);
   if (w == 1) pass_over();
   s.full[turn.slot].wait(turn.parity);
@@ -286,12 +304,17 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
       for (int e = 0; e < 4; ++e) p[j * 4 + e] = exp2_fast(st[j * 4 + e] * factor - (e % 2 ? x.z : x.x));
     }
-    if (m == key_tile) {
+    if (m == key_tile || (kWindow && (m - key_tile + 1) * kTile > a.window)) {  // keys ahead, or out of the window
+      const int apart = (m - key_tile) * kTile + chunk * 2 - key_row;
 #pragma unroll
       for (int j = 0; j < 8; ++j)
 #pragma unroll
-        for (int e = 0; e < 4; ++e)
-          if (key_row + e / 2 * 8 > j * 8 + chunk * 2 + e % 2) p[j * 4 + e] = 0;
+        for (int e = 0; e < 4; ++e) {
+          const int by = apart + j * 8 + e % 2 - e / 2 * 8;
+          if (kWindow ? static_cast<unsigned>(by) >= static_cast<unsigned>(a.window)
+                      : key_row + e / 2 * 8 > j * 8 + chunk * 2 + e % 2)
+            p[j * 4 + e] = 0;
+        }
     }
     if (kShared && m >= tiles) {  // other documents' queries: of the last tile of keys they see the rows that are there
 #pragma unroll
@@ -323,7 +346,9 @@ __global__ void __launch_bounds__(kThreads, 1)
     __stcs(reinterpret_cast<uint4*>(to + piece1), make_uint4(grad[2][0], grad[2][2], grad[3][0], grad[3][2]));
     __stcs(reinterpret_cast<uint4*>(to + 1024 + piece0), make_uint4(grad[0][1], grad[0][3], grad[1][1], grad[1][3]));
     __stcs(reinterpret_cast<uint4*>(to + 1024 + piece1), make_uint4(grad[2][1], grad[2][3], grad[3][1], grad[3][3]));
-    if (!kShared || m + 1 < tiles)
+    if (kWindow)
+      to += static_cast<int64_t>(min(m + 1, a.back)) * kScoreBytes;
+    else if (!kShared || m + 1 < tiles)
       to += static_cast<int64_t>(m + 1 + own_keys) * kScoreBytes;
     else if (m + 1 < tiles + followers)  // from the pair with this tile to that with the next one
       to += static_cast<int64_t>(a.table[task.tile + m + 1].pair - a.table[task.tile + m].pair -
@@ -333,9 +358,11 @@ __global__ void __launch_bounds__(kThreads, 1)
     // tile they are those of the same stage once more, which nobody reads.
     if (n + 1 < total) {
       turn.advance();
-      if (++m == tiles + followers) {
+      if (++m == end) {
         m = key_tile;
-        if constexpr (kShared)
+        if constexpr (kWindow)
+          to += (a.pairs - steps_before(end, a.back) + steps_before(m, a.back)) * kScoreBytes;
+        else if constexpr (kShared)
           to += (a.pairs + task.pair + own_keys + pairs_before(m, own_keys) -
                  (followers > 0 ? a.table[task.tile + tiles + followers - 1].pair
                                 : task.pair + own_keys + pairs_before(tiles - 1, own_keys))) *
@@ -343,7 +370,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         else
           to += (a.pairs - static_cast<int64_t>(tiles) * (tiles + 1) / 2 + static_cast<int64_t>(m) * (m + 1) / 2) *
                 kScoreBytes;
-        if (w == 1) pass_over();
+        if (w == 1 || (kWindow && end < end_of(first + 1))) pass_over();
       }
       s.full[turn.slot].wait(turn.parity);
     }
@@ -362,21 +389,22 @@ __global__ void __launch_bounds__(kThreads, 1)
   store_sums(dk, a.scale, a.dk + at * a.lddk + kv * kD, a.lddk, left_rows);
 }
 
-// H heads of a block read the same keys: what limits this pass is the second-level cache.
-template <int H>
+// What limits this pass is the second-level cache, so that a warpgroup has two tiles of dq for each tile of keys: of H
+// heads that read the same keys, or R tiles after one another.
+template <int H, int R>
 struct QueryShared {
-  static constexpr int kStages = H == 1 ? 6 : 4;
+  static constexpr int kStages = 4, kTiles = 2 * R;
   unsigned char k[kStages][kTileBytes];
-  unsigned char ds[kStages][H][2][kScoreBytes];
+  unsigned char ds[kStages][H][kTiles][kScoreBytes];
   Mbarrier full[kStages], empty[kStages];
 };
 
-template <int H>
+template <int H, int R>
 __global__ void __launch_bounds__(kThreads, 1)
     query_blocks(const __grid_constant__ TilesArgs a, const __grid_constant__ CUtensorMap k_map) {
   allow_next_grid();
   wait_for_previous_grid();
-  using Shared = QueryShared<H>;
+  using Shared = QueryShared<H, R>;
   extern __shared__ __align__(1024) unsigned char space[];
   Shared& s = *reinterpret_cast<Shared*>(space);
   const int per_kv = a.heads / a.kv_heads, sets = a.kv_count * per_kv / H;
@@ -384,9 +412,14 @@ __global__ void __launch_bounds__(kThreads, 1)
             head = a.first_kv * per_kv + local;
   const Task task = a.tasks[blockIdx.x / sets];
   const int tiles = (task.length + kTile - 1) / kTile, blocks = (task.length + kBlock - 1) / kBlock;
-  const int first = (blocks - 1 - task.block) * 2;  // the last queries have the most keys before them
-  const bool second = first + 1 < tiles;
-  const int reach = task.keys + first, keys = reach + 1 + second;  // tiles of keys that the first tile's end sees; all
+  const int block = blocks - 1 - task.block;  // the last queries have the most keys before them
+  if (block % R != 0) return;                 // the block before has these too
+  const int first = block * 2, low = first_key(first, a.back),
+            keys = task.keys + min(first + Shared::kTiles, tiles);  // one past the last tile of keys
+  // Whether the index-th tile of queries sees a tile of keys.
+  auto sees = [&](int index, int n) {
+    return first + index < tiles && n <= task.keys + first + index && n >= first_key(first + index, a.back);
+  };
   if (threadIdx.x == 0) {
     for (int i = 0; i < Shared::kStages; ++i) s.full[i].init(1), s.empty[i].init(kReaders);
     gates_ready();
@@ -397,47 +430,64 @@ __global__ void __launch_bounds__(kThreads, 1)
     give_registers<24>();
     if (threadIdx.x != 0) return;
     const uint64_t policy = read_once();
-    const unsigned char* scores = a.ds + (local * a.pairs + task.pair + pairs_before(first, task.keys)) * kScoreBytes;
-    for (int n = 0; n < keys; ++n, turn.advance()) {
+    for (int n = low; n < keys; ++n, turn.advance()) {
       const int i = turn.slot;
+      int seeing = 0;
+      for (int index = 0; index < Shared::kTiles; ++index) seeing += sees(index, n);
       s.empty[i].wait(turn.parity ^ 1);
       const int row = n < task.keys ? task.prefix + n * kTile : task.begin + (n - task.keys) * kTile;
-      s.full[i].arrive_and_expect(kTileBytes + H * ((n <= reach) + second) * kScoreBytes);
+      s.full[i].arrive_and_expect(kTileBytes + H * seeing * kScoreBytes);
       for (int half = 0; half < 2; ++half)
         copy_box(s.k[i] + half * kHalf, k_map, head / per_kv * kD + half * 64, row, &s.full[i]);
-      for (int h = 0; h < H; ++h) {
-        const unsigned char* from = scores + (h * a.pairs + n) * kScoreBytes;
-        if (n <= reach) copy_to_shared(s.ds[i][h][0], from, kScoreBytes, &s.full[i], policy);
-        if (second) copy_to_shared(s.ds[i][h][1], from + (reach + 1) * kScoreBytes, kScoreBytes, &s.full[i], policy);
+      for (int index = 0; index < Shared::kTiles; ++index) {
+        if (!sees(index, n)) continue;
+        const int64_t pair =
+            task.pair + pairs_before(first + index, task.keys, a.back) - first_key(first + index, a.back) + n;
+        for (int h = 0; h < H; ++h)
+          copy_to_shared(s.ds[i][h][index], a.ds + ((local + h) * a.pairs + pair) * kScoreBytes, kScoreBytes,
+                         &s.full[i], policy);
       }
     }
     return;
   }
   take_registers<240>();
-  const int w = group - 1, m = first + w;
-  float dq[H][64];
+  const int mine = (group - 1) * R;  // the first of this warpgroup's tiles
+  float dq[H][R][64];                // zeros that stay where they stand, as in key_blocks
 #pragma unroll
   for (int h = 0; h < H; ++h)
 #pragma unroll
-    for (int i = 0; i < 64; ++i) dq[h][i] = 0;
+    for (int r = 0; r < R; ++r)
+#pragma unroll
+      for (int i = 0; i < 64; ++i) asm volatile("mov.f32 %0, 0f00000000;" : "=f"(dq[h][r][i]));
   int last = -1;  // the stage that products may still read
-  for (int n = 0; n < keys; ++n, turn.advance()) {
+  for (int n = low; n < keys; ++n, turn.advance()) {
     const int i = turn.slot;
     s.full[i].wait(turn.parity);
-    if (n <= task.keys + m && m < tiles) {
+    // Each case is a pipeline of its own: where one may be left out, ptxas runs the products one after another.
+    auto add = [&]<int... kRows>(std::integer_sequence<int, kRows...>) {
       const uint64_t k = down(shared_address(s.k[i]), kHalf);
       begin_products();
 #pragma unroll
-      for (int h = 0; h < H; ++h) {
-        const uint64_t ds = down(shared_address(s.ds[i][h][w]), kHalf);
+      for (int h = 0; h < H; ++h)
+        (
+            [&] {
+              const uint64_t ds = down(shared_address(s.ds[i][h][mine + kRows]), kHalf);
 #pragma unroll
-        for (int c = 0; c < 4; ++c) multiply_64x128(dq[h], further(ds, c * 2048), further(k, c * 2048));
-      }
+              for (int c = 0; c < 4; ++c) multiply_64x128(dq[h][kRows], further(ds, c * 2048), further(k, c * 2048));
+            }(),
+            ...);
       end_group();
       wait_groups<1>();
-    } else {
+    };
+    const bool one = sees(mine, n), other = R > 1 && sees(mine + R - 1, n);
+    if (one && (R == 1 || other))
+      add(std::make_integer_sequence<int, R>());
+    else if (R > 1 && one)
+      add(std::integer_sequence<int, 0>());
+    else if (R > 1 && other)
+      add(std::integer_sequence<int, R - 1>());
+    else
       wait_groups<0>();
-    }
     if (last >= 0) s.empty[last].arrive();
     last = i;
   }
@@ -445,27 +495,29 @@ __global__ void __launch_bounds__(kThreads, 1)
   // Row p of the product is query 32·(p/32) + 8·(p/2%4) + 2·(p/8%4) + p%2 of its tile.
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int p = warp * 16 + lane / 4 + half * 8;
-    const int t = m * kTile + p / 32 * 32 + p / 2 % 4 * 8 + p / 8 % 4 * 2 + p % 2;
-    if (t >= task.length) continue;
+  for (int r = 0; r < R; ++r)
 #pragma unroll
-    for (int h = 0; h < H; ++h) {
-      auto* line = reinterpret_cast<uint32_t*>(a.dq + (task.begin + t) * a.lddq + (head + h) * kD) + lane % 4;
+    for (int half = 0; half < 2; ++half) {
+      const int p = warp * 16 + lane / 4 + half * 8;
+      const int t = (first + mine + r) * kTile + p / 32 * 32 + p / 2 % 4 * 8 + p / 8 % 4 * 2 + p % 2;
+      if (t >= task.length) continue;
 #pragma unroll
-      for (int j = 0; j < 16; ++j)
-        line[j * 4] = pack_bf16(dq[h][j * 4 + half * 2] * a.scale, dq[h][j * 4 + half * 2 + 1] * a.scale);
+      for (int h = 0; h < H; ++h) {
+        auto* line = reinterpret_cast<uint32_t*>(a.dq + (task.begin + t) * a.lddq + (head + h) * kD) + lane % 4;
+#pragma unroll
+        for (int j = 0; j < 16; ++j)
+          line[j * 4] = pack_bf16(dq[h][r][j * 4 + half * 2] * a.scale, dq[h][r][j * 4 + half * 2 + 1] * a.scale);
+      }
     }
-  }
 }
 
 bool even(const ConstMat& m) { return m.type == DType::kBF16 && even_rows(m); }
 
 struct Counts {
   int64_t blocks = 0, tiles = 0, pairs = 0;
-  void add(int64_t length, int64_t keys) {
+  void add(int64_t length, int64_t keys, int64_t back) {
     const int64_t n = ceil_div(length, kTile);
-    blocks += ceil_div(length, kBlock), tiles += n, pairs += pairs_before(n, keys);
+    blocks += ceil_div(length, kBlock), tiles += n, pairs += pairs_before(n, keys, back);
   }
 };
 int64_t rounded(int64_t bytes) { return ceil_div(bytes, 1024) * 1024; }
@@ -479,8 +531,8 @@ int64_t table_bytes(const Counts& n, int64_t heads) {
 
 bool tiles_cover(const AttentionGrad& c) {
   if (!device::card().warpgroups) return false;
-  return c.head_dim == kD && c.causal && c.window == 0 && !(c.dropout > 0) && even(c.q) && even(c.k) && even(c.v) &&
-         even(c.out) && even(c.dout) && even(c.dq) && even(c.dk) && even(c.dv) &&
+  return c.head_dim == kD && c.causal && (c.window == 0 || c.prefix == nullptr) && !(c.dropout > 0) && even(c.q) &&
+         even(c.k) && even(c.v) && even(c.out) && even(c.dout) && even(c.dq) && even(c.dk) && even(c.dv) &&
          (c.longest > 0 ? c.longest : c.q.rows) <= kMostBlocks * kBlock;
 }
 
@@ -488,7 +540,7 @@ bool tiles_cover(const AttentionGrad& c) {
 size_t tiles_grad_scratch(const AttentionGrad& c) {
   const int64_t longest = c.longest > 0 ? c.longest : c.q.rows;
   Counts dense, most;
-  for (int64_t t = 0; t < c.q.rows; t += longest) dense.add(std::min(longest, c.q.rows - t), 0);
+  for (int64_t t = 0; t < c.q.rows; t += longest) dense.add(std::min(longest, c.q.rows - t), 0, tiles_back(c.window));
   most.blocks = most.tiles = c.q.rows;
   const int64_t per_kv = c.heads / c.kv_heads;
   return static_cast<size_t>(table_bytes(most, c.heads) +
@@ -506,7 +558,8 @@ Extent extent_of(const AttentionGrad& c, size_t bytes) {
   Extent e;
   const auto length = [&](int64_t i) { return c.host_cu_seqlens[i + 1] - c.host_cu_seqlens[i]; };
   for (int64_t i = 0; i < c.documents; ++i) e.longest = std::max<int64_t>(e.longest, length(i));
-  for (int64_t i = 0; i < c.documents; ++i) e.n.add(length(i), c.prefix != nullptr ? ceil_div(e.longest, kTile) : 0);
+  for (int64_t i = 0; i < c.documents; ++i)
+    e.n.add(length(i), c.prefix != nullptr ? ceil_div(e.longest, kTile) : 0, tiles_back(c.window));
   e.tables = table_bytes(e.n, c.heads);
   const int64_t of_kv = e.n.pairs * (c.heads / c.kv_heads) * kScoreBytes;
   e.at_once = std::min(c.kv_heads, (static_cast<int64_t>(bytes) - e.tables) / of_kv);
@@ -530,7 +583,8 @@ void tiles_grad(Stream stream, const AttentionGrad& c, const StatsLayout& layout
   const bool few = c.documents <= 32;
   const auto list = few ? make_tasks<32> : make_tasks<1024>;
   list<<<1, few ? 32 : 1024, 0, stream>>>(c.cu_seqlens, c.prefix, static_cast<int>(c.documents),
-                                          static_cast<int>(ceil_div(longest, kBlock)), tasks, tiles);
+                                          static_cast<int>(ceil_div(longest, kBlock)), tiles_back(c.window), tasks,
+                                          tiles);
   const StatsArgs of_stats{
       tiles, static_cast<const bf16*>(c.out.p), static_cast<const bf16*>(c.dout.p), c.lse, stats, c.out.ld, c.dout.ld,
       layout};
@@ -541,10 +595,13 @@ void tiles_grad(Stream stream, const AttentionGrad& c, const StatsLayout& layout
   a.dq = static_cast<bf16*>(c.dq.p), a.dk = static_cast<bf16*>(c.dk.p), a.dv = static_cast<bf16*>(c.dv.p);
   a.lddq = c.dq.ld, a.lddk = c.dk.ld, a.lddv = c.dv.ld, a.tiles = n.tiles, a.pairs = n.pairs;
   a.heads = static_cast<int>(c.heads), a.kv_heads = static_cast<int>(c.kv_heads), a.scale = c.scale;
+  a.back = tiles_back(c.window), a.window = a.back == kNoWindow ? kNoWindow : static_cast<int>(c.window);
   const bool two = per_kv % 2 == 0;
-  const auto queries = two ? query_blocks<2> : query_blocks<1>;
-  const size_t query_bytes = two ? sizeof(QueryShared<2>) : sizeof(QueryShared<1>);
-  const auto keys = c.prefix != nullptr ? key_blocks<true> : key_blocks<false>;
+  const auto queries = two ? query_blocks<2, 1> : query_blocks<1, 2>;
+  const size_t query_bytes = two ? sizeof(QueryShared<2, 1>) : sizeof(QueryShared<1, 2>);
+  const auto keys = c.prefix != nullptr   ? key_blocks<true, false>
+                    : a.back != kNoWindow ? key_blocks<false, true>
+                                          : key_blocks<false, false>;
   for (const auto& [kernel, shared] : {std::pair{reinterpret_cast<const void*>(keys), sizeof(KeyShared)},
                                        {reinterpret_cast<const void*>(queries), query_bytes}})
     require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)) ==

@@ -1,6 +1,6 @@
 // The gradient of causal attention on Hopper's matrix units, for what training mostly asks for: bf16, head dimension
-// 128, no window, no dropout; any documents, any grouping of heads. Deterministic: every sum has one owner and one
-// order.
+// 128, no dropout; any documents, any grouping of heads, a window where no document goes on from another.
+// Deterministic: every sum has one owner and one order.
 #pragma once
 
 #include "kernels/gpu/gpu.h"
