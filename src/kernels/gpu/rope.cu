@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kThreads, 6) rope_fast(RopeArgs a) {
       if (first == 0) angles<V>(a, position, lane, c, s);
     }
     const int h = first + group;
-    const bool on = h < all;
+    const bool on = h < all && group < groups;  // five lanes a head leave three of a block's threads over
     const int64_t out = t * a.ldout + static_cast<int64_t>(h) * a.head_dim + lane * V;
     const Raw<T, V> r0 = ahead0[0], r1 = ahead1[0];
 #pragma unroll
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(kThreads, HELD ? 4 : 0) rope_grad_fast(RopeArg
       for (int j = 0; j < kAhead; ++j) {
         if (first + j * groups >= all) break;
         const int h = first + j * groups + group;
-        const bool on = h < all;
+        const bool on = h < all && group < groups;
         const int64_t col = static_cast<int64_t>(on ? h : 0) * a.head_dim + lane * V;
         if (first + j * groups < qk) {
           float g0[V], g1[V];
@@ -217,14 +217,15 @@ __global__ void __launch_bounds__(kThreads, HELD ? 4 : 0) rope_grad_fast(RopeArg
     const auto pack_of = [&](int j) { return static_cast<int64_t>(j * groups + group) * (2 * lanes) + lane; };
 #pragma unroll
     for (int j = 0; j < kAhead; ++j) {
-      if (j * groups + group >= all) continue;
+      if (j * groups + group >= all || group >= groups) continue;
       ahead0[j] = row.weigh(ahead0[j], pack_of(j)), ahead1[j] = row.weigh(ahead1[j], pack_of(j) + lanes);
       row.look(ahead0[j]), row.look(ahead1[j]);
     }
     row.settle(a.scale + t, space);
 #pragma unroll
     for (int j = 0; j < kAhead; ++j)
-      if (j * groups + group < all) row.emit(ahead0[j], pack_of(j)), row.emit(ahead1[j], pack_of(j) + lanes);
+      if (j * groups + group < all && group < groups)
+        row.emit(ahead0[j], pack_of(j)), row.emit(ahead1[j], pack_of(j) + lanes);
   }
   if constexpr (!SUMS) return;
   float* mine = sums + group * 2 * a.head_dim;
@@ -348,12 +349,13 @@ RopeArgs arguments(const R& r, const ConstMat& in, const Mat& out) {
   return a;
 }
 
-// Groups must be a power of two of lanes within a warp.
+// A norm's sums want groups of a power of two of lanes within a warp.
 template <typename R>
 bool is_fast(const R& r, DType type) {
   const int64_t v = elements_of_16_bytes(type), lanes = r.head_dim / 2 / v;
+  const bool norm = r.q_w != nullptr || r.k_w != nullptr;
   return (r.rotary == r.head_dim || r.rotary == 0) && r.head_dim % (2 * v) == 0 && lanes > 0 && lanes <= kWarp &&
-         (lanes & (lanes - 1)) == 0 && wide(r.q_w) && wide(r.k_w) && wide(r.cos) && wide(r.sin);
+         (!norm || (lanes & (lanes - 1)) == 0) && wide(r.q_w) && wide(r.k_w) && wide(r.cos) && wide(r.sin);
 }
 
 int64_t grad_blocks(const QkNormRopeGrad& r) {

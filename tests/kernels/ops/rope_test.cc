@@ -13,7 +13,7 @@ struct Heads {
   int64_t tokens, heads, kv_heads, head_dim, rotary;
 };
 const Heads kCases[] = {{1, 1, 1, 8, 8},     {7, 3, 1, 8, 4},  {65, 9, 3, 64, 64}, {33, 4, 2, 80, 80},
-                        {17, 2, 2, 128, 32}, {5, 2, 1, 80, 0}, {70, 4, 4, 6, 6}};
+                        {17, 2, 2, 128, 32}, {5, 2, 1, 80, 0}, {70, 4, 4, 6, 6},   {6, 40, 13, 80, 80}};
 
 struct Tables {
   std::vector<float> cos, sin;
