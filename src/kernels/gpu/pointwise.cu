@@ -31,6 +31,17 @@ __device__ __forceinline__ bool is_gated(Activation kind) {
 }
 
 template <typename T>
+__device__ __forceinline__ float inverse(float x);
+template <>
+__device__ __forceinline__ float inverse<float>(float x) {
+  return 1.0f / x;
+}
+template <>
+__device__ __forceinline__ float inverse<bf16>(float x) {  // 0 from 2^126 on, where σ is no bf16 either
+  return __fdividef(1.0f, x);
+}
+
+template <typename T>
 __device__ __forceinline__ void activation(Activation kind, float x, float& value, float& slope) {
   switch (kind) {
     case Activation::kSwiGlu: {
@@ -43,7 +54,7 @@ __device__ __forceinline__ void activation(Activation kind, float x, float& valu
     case Activation::kGeluTanh: {
       const float c = 0.7978845608028654f, a = 0.044715f;
       // (1 + tanh u)/2 = σ(2u), which loses nothing where it is small.
-      const float s = 1.0f / (1.0f + expf(-2.0f * c * (x + a * x * x * x)));
+      const float s = inverse<T>(1.0f + exponential<T>(-2.0f * c * (x + a * x * x * x)));
       value = x * s;
       slope = s + x * s * (1.0f - s) * 2.0f * c * (1.0f + 3.0f * a * x * x);
       break;
