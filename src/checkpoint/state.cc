@@ -59,6 +59,24 @@ void remove_step(const std::string& checkpoints, int64_t step) {
   fs::remove_all(folder, ec);
 }
 
+void remove_partial_steps(const std::string& checkpoints) {
+  std::vector<fs::path> partial;
+  std::error_code ec;
+  for (auto it = fs::directory_iterator(checkpoints, ec); !ec && it != fs::directory_iterator(); it.increment(ec))
+    if (it->path().filename().string().starts_with("step-") &&
+        (it->path().extension() == ".tmp" || !fs::exists(it->path() / "state.json")))
+      partial.push_back(it->path());
+  for (const fs::path& folder : partial) fs::remove_all(folder, ec);
+}
+
+void keep_steps(const std::string& checkpoints, int64_t n, int64_t best_step) {
+  auto saved = saved_steps(checkpoints);
+  std::erase(saved, best_step);
+  const auto keep = static_cast<size_t>(std::max<int64_t>(1, n));
+  for (size_t i = 0; i + keep < saved.size(); ++i) remove_step(checkpoints, saved[i]);
+  remove_partial_steps(checkpoints);
+}
+
 void save_state(const std::string& folder, const graph::Graph& g, const runtime::ParamStore& params,
                 const TrainState& state) {
   const std::string temp = folder + ".tmp";

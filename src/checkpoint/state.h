@@ -42,5 +42,9 @@ std::vector<int64_t> saved_steps(const std::string& checkpoints);
 std::string step_folder(const std::string& checkpoints, int64_t step);
 // At no moment of it is the step there by half.
 void remove_step(const std::string& checkpoints, int64_t step);
+// Removes all but the last n and the best, which is saved for itself where it is none of the steps of save_every; and
+// what a process left that was killed while it saved or removed one.
+void keep_steps(const std::string& checkpoints, int64_t n, int64_t best_step);
+void remove_partial_steps(const std::string& checkpoints);
 
 }  // namespace mxt::checkpoint

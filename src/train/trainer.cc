@@ -124,6 +124,7 @@ class Run {
     }
     if (live_) rollout_log_ = std::make_unique<RolloutLog>(o_.out + "/rollouts.jsonl", state_.step);
     drop_later();
+    if (state_.step > 0) keep_last();  // who saved that step may have been killed before
     MetricsLog log(o_.out, state_.step);
     write_file_atomic(o_.out + "/program.txt", runtime::print(program_->spec(), ops_));
     const double begin = now();
@@ -619,11 +620,13 @@ class Run {
     if (values_) values_->save(folder, state_);
     checkpoint::save_state(checkpoint::step_folder(folder, state_.step), graph_, *params_, state_);
     drop_later();
-    // Keep the last n and the best, which is saved for itself where it is none of the steps of save_every.
-    auto saved = checkpoint::saved_steps(folder);
-    std::erase(saved, state_.best_step);
-    const size_t keep = static_cast<size_t>(std::max<int64_t>(1, s_.recipe.train.keep_last));
-    for (size_t i = 0; i + keep < saved.size(); ++i) checkpoint::remove_step(folder, saved[i]);
+    keep_last();
+  }
+
+  void keep_last() {
+    const std::string folder = o_.out + "/checkpoints";
+    checkpoint::keep_steps(folder, s_.recipe.train.keep_last, state_.best_step);
+    if (values_) values_->keep_beside(folder, state_.step);
   }
 
   void save_final() {

@@ -145,11 +145,15 @@ void ValueModel::save(const std::string& checkpoints, const checkpoint::TrainSta
   const std::string folder = folder_of(checkpoints);
   make_folders(folder);
   checkpoint::save_state(checkpoint::step_folder(folder, state.step), graph_, *params_, state);
-  // One behind the newest stays: a kill between the two folders leaves the policy at that.
-  const auto saved = checkpoint::saved_steps(folder), policies = checkpoint::saved_steps(checkpoints);
-  for (const int64_t step : saved)
-    if (step != state.step && std::find(policies.begin(), policies.end(), step) == policies.end())
-      checkpoint::remove_step(folder, step);
+}
+
+void ValueModel::keep_beside(const std::string& checkpoints, int64_t step) const {
+  const std::string folder = folder_of(checkpoints);
+  const auto policies = checkpoint::saved_steps(checkpoints);
+  for (const int64_t saved : checkpoint::saved_steps(folder))
+    if (saved != step && std::find(policies.begin(), policies.end(), saved) == policies.end())
+      checkpoint::remove_step(folder, saved);
+  checkpoint::remove_partial_steps(folder);
 }
 
 void ValueModel::load(const std::string& checkpoints, const checkpoint::TrainState& state) {

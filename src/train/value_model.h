@@ -37,6 +37,9 @@ class ValueModel {
   // In a folder of its own below `checkpoints`, before the policy's of the same step.
   void save(const std::string& checkpoints, const checkpoint::TrainState& state) const;
   void load(const std::string& checkpoints, const checkpoint::TrainState& state);
+  // Removes all but `step` and those that the policy has too: a kill between the two folders leaves the policy at the
+  // one before.
+  void keep_beside(const std::string& checkpoints, int64_t step) const;
 
  private:
   struct Place {

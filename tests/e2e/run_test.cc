@@ -336,6 +336,29 @@ TEST(Run, KeepsTheBestStep) {
   EXPECT_FALSE(fs::exists(f / "out/checkpoints/step-10")) << best;
 }
 
+// What a process left that was killed between saving a step and removing an older one, or within either.
+TEST(Run, StepsThatAKilledOneLeftAreRemoved) {
+  cli::Folder f("left");
+  cli::Tiny t;
+  t.steps = 8;
+  t.extra = "  save_every: 2\n  keep_last: 1\n";
+  write_file_atomic(f / "r.yaml", cli::recipe(t));
+  const std::string train = "train " + (f / "r.yaml") + " --out " + (f / "out"), steps = f / "out/checkpoints";
+  ASSERT_EQ(cli::run(train).code, 0);
+  fs::remove_all(f / "out/checkpoint");
+  fs::remove(f / "out/manifest.json");
+  fs::copy(steps + "/step-6", steps + "/step-4");
+  for (const char* partial : {"/step-2", "/step-8.tmp"}) {
+    make_folders(steps + partial);
+    fs::copy(steps + "/step-6/state.safetensors", steps + partial);
+  }
+  const auto r = cli::run(train + " --resume");
+  ASSERT_EQ(r.code, 0) << r.out;
+  std::vector<std::string> left;
+  for (const auto& e : fs::directory_iterator(steps)) left.push_back(e.path().filename());
+  EXPECT_EQ(left, std::vector<std::string>{"step-6"});
+}
+
 // The weights that training starts from are a part of what a run is.
 TEST(Run, OtherBaseWeightsAreTrainedAnew) {
   cli::Folder f("base");
