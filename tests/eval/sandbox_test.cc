@@ -3,8 +3,11 @@
 #include "eval/code/sandbox.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -113,6 +116,38 @@ TEST_F(Sandbox, AStopEndsWhatRuns) {
   EXPECT_THROW(run_python_programs(std::vector<std::string>(6, "while True: pass"), {.seconds = 60}, &stop), Error);
   user.join();
   EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 20);
+}
+
+// Killed at any moment, also while sandboxes are being made: nothing in them goes on, and nothing holds its files.
+TEST_F(Sandbox, NothingOutlivesWhoStartedIt) {
+  ASSERT_EQ(::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), 0);
+  for (const int ms : {1, 2, 3, 4, 5, 7, 9, 12, 20, 300}) {
+    int held[2];
+    ASSERT_EQ(::pipe(held), 0);
+    const pid_t starter = ::fork();
+    if (starter == 0) {
+      SandboxLimits limits;
+      limits.seconds = 60;
+      std::thread second([&] { run_python_programs({"import time\ntime.sleep(50)"}, limits); });
+      run_python_programs({"import time\ntime.sleep(50)"}, limits);
+      ::_exit(0);
+    }
+    ::close(held[1]);
+    ::usleep(static_cast<useconds_t>(1000 * ms));
+    ::kill(starter, SIGKILL);
+    bool all_gone = false;
+    for (int tries = 0; tries < 300 && !all_gone; ++tries, ::usleep(10000)) {
+      while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+      }
+      all_gone = ::waitpid(-1, nullptr, WNOHANG) < 0;
+    }
+    EXPECT_TRUE(all_gone) << ms << " ms";
+    pollfd end{held[0], 0, 0};
+    EXPECT_TRUE(::poll(&end, 1, 0) == 1 && (end.revents & POLLHUP)) << ms << " ms";
+    ::close(held[0]);
+    if (!all_gone) break;
+  }
+  ::prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0);
 }
 
 TEST_F(Sandbox, AForkBombEndsAlone) {

@@ -6,6 +6,7 @@
 #include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -21,6 +22,7 @@
 #include <cstddef>
 #include <cstring>
 #include <iterator>
+#include <limits>
 
 #include "base/files.h"
 
@@ -82,10 +84,12 @@ bool drop_capabilities() {
   return ::syscall(SYS_capset, &header, none) == 0 && ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
 }
 
-void close_from(int first) {
-  if (::syscall(SYS_close_range, static_cast<unsigned>(first), ~0u, 0u) == 0) return;
-  for (int fd = first; fd < 4096; ++fd) ::close(fd);
+void close_between(int first, int last) {
+  if (first > last || ::syscall(SYS_close_range, static_cast<unsigned>(first), static_cast<unsigned>(last), 0u) == 0)
+    return;
+  for (int fd = first; fd <= std::min(last, 4096); ++fd) ::close(fd);
 }
+void close_from(int first) { close_between(first, std::numeric_limits<int>::max()); }
 
 }  // namespace
 
@@ -206,8 +210,28 @@ void Jail::become_python() const {
   fail("starting Python");
 }
 
-void Jail::enter() {
+// Of all that the parent has open (a run's lock, other sandboxes' pipes) nothing outlives it here.
+void Jail::keep_own_files() const {
+  int own[] = {input, result, errors, go};
+  std::sort(std::begin(own), std::end(own));
+  int next = 3;
+  for (const int fd : own) {
+    close_between(next, fd - 1);
+    next = fd + 1;
+  }
+  close_from(next);
+}
+
+// The kernel forgets that wish where ids change; and who is gone by then sends nothing, but has closed its end of `go`.
+void Jail::end_with_parent() const {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  pollfd parent{go, POLLIN, 0};
+  if (::poll(&parent, 1, 0) < 0 || (parent.revents & POLLHUP)) ::_exit(121);
+}
+
+void Jail::enter() {
+  keep_own_files();
+  end_with_parent();
   for (int s = 1; s < 32; ++s) ::signal(s, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
@@ -217,6 +241,7 @@ void Jail::enter() {
   (void)::syscall(SYS_setgroups, 0, nullptr);
   if (::syscall(SYS_setresgid, 0, 0, 0) != 0 || ::syscall(SYS_setresuid, 0, 0, 0) != 0)
     fail("becoming the namespace's root");
+  end_with_parent();
   build();
   const pid_t child = static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
   if (child < 0) fail("starting a process");
