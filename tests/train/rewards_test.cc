@@ -2,6 +2,9 @@
 #include "train/rewards/rewards.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -289,6 +292,40 @@ TEST(Commands, MayLeaveAProgramRunningThatHoldsTheirOutput) {
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(*score({p}, {{"p", "a", "r", 1}})[0].reward, 1);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(25));
+}
+
+bool ends_soon(pid_t pid) {
+  for (int tries = 0; tries < 500; ++tries, ::usleep(10000))
+    if (::kill(pid, 0) != 0) return true;
+  return false;
+}
+
+// In sessions of their own, too; and where the run itself is killed.
+TEST(Commands, EndWithAllThatTheyStarted) {
+  const std::string file = testing::TempDir() + "/pid" + std::to_string(::getpid());
+  const std::string stray = "setsid sh -c 'echo $$ > " + file + ".part; mv " + file + ".part " + file +
+                            "; exec sleep 300' & while [ ! -e " + file + " ]; do sleep 0.01; done; ";
+  const auto its_pid = [&] {
+    const pid_t pid = std::stoi(read_file(file));
+    fs::remove(file);
+    return pid;
+  };
+  EXPECT_EQ(*score({command(stray + "echo 1")}, {{"p", "a", "r", 1}})[0].reward, 1);
+  EXPECT_TRUE(ends_soon(its_pid()));
+  RewardPart slow = command(stray + "sleep 300");
+  slow.timeout_seconds = 1;
+  EXPECT_NE(error_of({slow}, {{"p", "a", "r", 1}}).find("took more than 1 s"), std::string::npos);
+  EXPECT_TRUE(ends_soon(its_pid()));
+  slow.timeout_seconds = 60;
+  const pid_t run = ::fork();
+  if (run == 0) {
+    score({slow}, {{"p", "a", "r", 1}});
+    ::_exit(0);
+  }
+  for (int tries = 0; tries < 500 && !fs::exists(file); ++tries) ::usleep(10000);
+  ::kill(run, SIGKILL);
+  ::waitpid(run, nullptr, 0);
+  EXPECT_TRUE(ends_soon(its_pid()));
 }
 
 // What counts is its end, not that of its output; whatever else it has started by then, and however much that writes.

@@ -1,11 +1,8 @@
 // Rewards that are asked outside of the process: a program, an endpoint.
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
-#include <spawn.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -19,9 +16,8 @@
 #include "base/text.h"
 #include "net/http.h"
 #include "net/url.h"
+#include "train/rewards/child.h"
 #include "train/rewards/rewards.h"
-
-extern char** environ;
 
 namespace mxt::train {
 namespace {
@@ -40,71 +36,6 @@ std::optional<double> number_at(const Json& j, size_t which) {
   if (!j.is_number()) fail_input("of answer {} it says {}: a number or null is needed", which, j.dump().substr(0, 80));
   return j.get<double>();
 }
-
-class Handle {
- public:
-  explicit Handle(int fd = -1) : fd_(fd) {}
-  ~Handle() { close(); }
-  Handle(const Handle&) = delete;
-  int get() const { return fd_; }
-  void close() {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = -1;
-  }
-
- private:
-  int fd_;
-};
-
-// A program with a group of its own, so that what it has started ends with it.
-class Child {
- public:
-  Child(const std::vector<std::string>& command, int input, int output, int errors) {
-    std::vector<char*> argv;
-    for (const std::string& a : command) argv.push_back(const_cast<char*>(a.c_str()));
-    argv.push_back(nullptr);
-    posix_spawn_file_actions_t files;
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_adddup2(&files, input, 0);
-    posix_spawn_file_actions_adddup2(&files, output, 1);
-    posix_spawn_file_actions_adddup2(&files, errors, 2);
-    posix_spawn_file_actions_addclosefrom_np(&files, 3);
-    posix_spawnattr_t attributes;
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setpgroup(&attributes, 0);
-    sigset_t none;
-    sigemptyset(&none);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
-    const int rc = ::posix_spawnp(&pid_, argv[0], &files, &attributes, argv.data(), environ);
-    posix_spawn_file_actions_destroy(&files);
-    posix_spawnattr_destroy(&attributes);
-    if (rc != 0) fail_missing("{} cannot be started: {}", command[0], std::strerror(rc));
-  }
-  ~Child() {
-    if (!code_) end();
-  }
-  // Waits for its end until `until`; its exit code, 128 and the signal where one ended it; nothing where it still runs.
-  std::optional<int> wait(Clock::time_point until) {
-    for (;;) {
-      int status = 0;
-      if (!code_ && ::waitpid(pid_, &status, WNOHANG) == pid_) {
-        ::kill(-pid_, SIGKILL);  // what it left behind
-        code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-      }
-      if (code_ || Clock::now() >= until) return code_;
-      ::usleep(2000);
-    }
-  }
-
- private:
-  void end() {
-    ::kill(-pid_, SIGKILL);
-    ::waitpid(pid_, nullptr, 0);
-  }
-  pid_t pid_ = -1;
-  std::optional<int> code_;  // once it has ended
-};
 
 // Why a program cannot be started, "" where it can; as execvp finds it.
 std::string why_not(const std::string& program, const std::string& program_path) {
