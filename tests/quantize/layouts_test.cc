@@ -5,6 +5,7 @@
 
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -258,6 +259,28 @@ TEST_F(Layouts, EveryLlama3ScalingIsReadBack) {
   ASSERT_EQ(r.kind, formats::RopeScaling::Kind::kDivisors);
   EXPECT_EQ(r.divisors.front(), 1.0f);
   EXPECT_EQ(r.divisors.back(), 8.0f);
+}
+
+// As generation_config.json and lists have them, for a file that has three places.
+TEST_F(Layouts, EveryTokenThatEndsAnAnswerIsReadBackFromAGguf) {
+  const std::string file = root_ + "/even/config.json";
+  OrderedJson config = parse_ordered_json(read_file(file), file);
+  const Case gguf{"gguf_q8_0", {true, QuantScheme::kGgufQ8_0, true}};
+  const auto ends = [&](const OrderedJson& of_config, const OrderedJson& of_generation) {
+    config["eos_token_id"] = of_config;
+    write_file_atomic(file, config.dump());
+    write_file_atomic(root_ + "/even/generation_config.json", OrderedJson{{"eos_token_id", of_generation}}.dump());
+    write("even", gguf, "ends");
+    const auto source = formats::WeightSource::open(root_ + "/ends/model.gguf");
+    std::set<int64_t> all(source->config().eos.begin(), source->config().eos.end());
+    all.insert(source->config().end_of_turn.begin(), source->config().end_of_turn.end());
+    all.erase(small_tokenizer(280)->eos());
+    return all;
+  };
+  EXPECT_EQ(ends(9, nullptr), (std::set<int64_t>{9}));
+  EXPECT_EQ(ends(nullptr, {5, 7}), (std::set<int64_t>{5, 7}));
+  EXPECT_EQ(ends({9, 5}, 5), (std::set<int64_t>{5, 9}));
+  EXPECT_EQ(ends(nullptr, nullptr), std::set<int64_t>{});
 }
 
 // A reader of the file would compute another model.
