@@ -152,5 +152,40 @@ TEST(SchemasTogether, MembersThatCannotBeTakeNoOthersWithThem) {
   yes(R"({"type":"object","dependentRequired":{"x":["y"]}})", {R"({"x":1,"y":2})"});
 }
 
+// Lists whose first elements several parts speak of, and what a member brings with it in several.
+TEST(SchemasTogether, PlacesAndDependentsOfSeveralPartsHoldTogether) {
+  const std::string places =
+      R"({"type":"array","allOf":[{"prefixItems":[{"enum":[1,2]}],"items":{"type":"integer"}},{"prefixItems":[{"enum":[2,3]},{"enum":[4,"s"]}],"items":{"enum":[5,"t"]}}]})";
+  yes(places, {"[2,4]", "[2,4,5,5]"});
+  no(places, {"[1]", "[3]", R"([2,"s"])", R"([2,4,"t"])", "[2,5]"});
+  const std::string closed =
+      R"({"type":"array","allOf":[{"prefixItems":[{"type":"integer"}],"items":false},{"prefixItems":[{"minimum":3},{"type":"null"}]}]})";
+  yes(closed, {"[3]"});
+  no(closed, {"[2]", "[3,null]"});
+  const std::string never =
+      R"({"type":"array","allOf":[{"prefixItems":[true,{"type":"integer"},true]},{"prefixItems":[true,{"type":"null"}]}]})";
+  yes(never, {"[1]"});
+  no(never, {"[1,null]", "[1,1]"});
+  const std::string before_2020 =
+      R"({"type":"array","items":[{"enum":[1,2]},{"type":"integer"}],"additionalItems":{"type":"string"},"allOf":[{"items":[{"enum":[2]}],"additionalItems":{"enum":[7,"x"]}}]})";
+  yes(before_2020, {"[2,7]", R"([2,7,"x"])"});
+  no(before_2020, {"[1]", "[2,8]", R"([2,"x"])", "[2,7,7]"});
+  const std::string brings =
+      R"({"type":"object","properties":{"a":true,"b":true,"c":{"type":"integer"}},"additionalProperties":false,"allOf":[{"dependentRequired":{"a":["b"]}},{"dependentRequired":{"a":["c"],"b":["c"]}}]})";
+  yes(brings, {"{}", R"({"c":1})", R"({"a":0,"b":0,"c":1})", R"({"b":0,"c":1})"});
+  no(brings, {R"({"a":0})", R"({"a":0,"b":0})", R"({"a":0,"c":1})", R"({"b":0})"});
+  for (const char* key : {"dependentSchemas", "dependencies"}) {
+    const std::string schemas = fmt::format(
+        R"({{"type":"object","properties":{{"a":true,"c":{{"type":"integer"}}}},"additionalProperties":false,"allOf":[{{"{0}":{{"a":{{"required":["c"]}}}}}},{{"{0}":{{"a":{{"properties":{{"c":{{"minimum":5}}}}}}}}}}]}})",
+        key);
+    yes(schemas, {"{}", R"({"c":1})", R"({"a":0,"c":5})"});
+    no(schemas, {R"({"a":0})", R"({"a":0,"c":4})"});
+  }
+  const std::string mixed =
+      R"({"type":"object","properties":{"a":true,"c":{"type":"integer"}},"additionalProperties":false,"allOf":[{"dependencies":{"a":["c"]}},{"dependencies":{"a":{"properties":{"c":{"minimum":5}}}}}]})";
+  yes(mixed, {"{}", R"({"a":0,"c":5})"});
+  no(mixed, {R"({"a":0})", R"({"a":0,"c":4})"});
+}
+
 }  // namespace
 }  // namespace mxt::serve

@@ -104,6 +104,7 @@ class JsonGrammar {
   OrderedJson common_members(const OrderedJson& a, const OrderedJson& b, const std::string& at) const;
   OrderedJson of_undeclared(const OrderedJson& s, const std::string& name, const std::string& at) const;
   void hold_others(OrderedJson& all, const OrderedJson& one, const OrderedJson& other, const std::string& at) const;
+  void hold_first(OrderedJson& all, const OrderedJson& a, const OrderedJson& b, const std::string& at) const;
   Rule merged(const OrderedJson& s, const std::string& at, int depth);
   Rule some(size_t n, const std::function<Rule(size_t)>& one, const std::string& at);
   OrderedJson opposite(OrderedJson s, const std::string& at, int depth);

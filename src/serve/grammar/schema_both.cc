@@ -146,27 +146,60 @@ void JsonGrammar::hold_others(OrderedJson& all, const OrderedJson& one, const Or
       OrderedJson& of_undeclared = all[kOfUndeclared].emplace(regex, true).first.value();
       of_undeclared = both_or_none(of_undeclared, *rest, at + "/patternProperties");
     }
-  if (!one.contains("prefixItems") || !one["prefixItems"].is_array() || other.contains("prefixItems") ||
-      !other.contains("items") || other["items"].is_array())
-    return;
+}
+
+// The first elements of both lists; those that one alone has a place for are further ones to the other.
+void JsonGrammar::hold_first(OrderedJson& all, const OrderedJson& a, const OrderedJson& b,
+                             const std::string& at) const {
+  static const OrderedJson kNone = OrderedJson::array();
+  const OrderedJson& in_a = a.contains("prefixItems") ? a["prefixItems"] : kNone;
+  const OrderedJson& in_b = b.contains("prefixItems") ? b["prefixItems"] : kNone;
+  if (!in_a.is_array() || !in_b.is_array()) fail_input("{}/prefixItems: a list of schemas is wanted", at);
+  const auto element = [](const OrderedJson& s, const OrderedJson& first, size_t i) {
+    return i < first.size() ? first[i] : s.contains("items") ? s["items"] : OrderedJson(true);
+  };
   OrderedJson first = OrderedJson::array();
-  for (const auto& item : one["prefixItems"]) {
-    first.push_back(both_or_none(item, other["items"], at + "/prefixItems"));
+  for (size_t i = 0; i < std::max(in_a.size(), in_b.size()); ++i) {
+    first.push_back(both_or_none(element(a, in_a, i), element(b, in_b, i), at + "/prefixItems"));
     if (first.back() != OrderedJson(false)) continue;
     first.erase(first.size() - 1);  // an element that cannot be ends the list before it
     const auto most = all.contains("maxItems") ? decimal_of(all["maxItems"]) : std::nullopt;
     if (const OrderedJson n = first.size(); !most || compare(*decimal_of(n), *most) < 0) all["maxItems"] = n;
     break;
   }
-  all["prefixItems"] = std::move(first);
+  if (!in_a.empty() || !in_b.empty()) all["prefixItems"] = std::move(first);
 }
 
-OrderedJson JsonGrammar::both(const OrderedJson& a, const OrderedJson& b, const std::string& at) const {
-  for (const auto* s : {&a, &b})
+namespace {
+
+// A list as `items` is what prefixItems was called before 2020; what follows it was additionalItems.
+OrderedJson of_2020(OrderedJson s) {
+  if (!s.contains("items") || !s["items"].is_array()) return s;
+  s["prefixItems"] = s["items"];
+  s.erase("items");
+  if (s.contains("additionalItems")) s["items"] = s["additionalItems"];
+  s.erase("additionalItems");
+  return s;
+}
+
+// What a member brings with it in both: names as a list, or a schema.
+OrderedJson both_dependents(const OrderedJson& a, const OrderedJson& b) {
+  const auto schema = [](const OrderedJson& v) { return v.is_array() ? OrderedJson{{"required", v}} : v; };
+  if (!a.is_array() || !b.is_array()) return OrderedJson{{"allOf", OrderedJson::array({schema(a), schema(b)})}};
+  OrderedJson names = a;
+  for (const auto& name : b) names.push_back(name);
+  return names;
+}
+
+}  // namespace
+
+OrderedJson JsonGrammar::both(const OrderedJson& one, const OrderedJson& other, const std::string& at) const {
+  for (const auto* s : {&one, &other})
     if (*s == OrderedJson(false)) throw NothingLeft(at + ": a schema that allows nothing");
-  if (b == OrderedJson(true)) return a;
-  if (a == OrderedJson(true)) return b;
-  if (!a.is_object() || !b.is_object()) fail_input("{}: a schema is an object", at);
+  if (other == OrderedJson(true)) return one;
+  if (one == OrderedJson(true)) return other;
+  if (!one.is_object() || !other.is_object()) fail_input("{}: a schema is an object", at);
+  const OrderedJson a = of_2020(one), b = of_2020(other);
   OrderedJson out = a;
   for (const auto& [key, v] : b.items()) {
     if (!out.contains(key)) {
@@ -175,7 +208,7 @@ OrderedJson JsonGrammar::both(const OrderedJson& a, const OrderedJson& b, const 
     }
     OrderedJson& old = out[key];
     if (same_json(old, v) || is_annotation(key)) continue;
-    if (key == "properties") continue;  // below
+    if (key == "properties" || key == "prefixItems") continue;  // below
     if (key == "required") {
       if (!old.is_array() || !v.is_array()) fail_input("{}/required: a list of names is wanted", at);
       for (const auto& name : v) old.push_back(name);
@@ -186,6 +219,13 @@ OrderedJson JsonGrammar::both(const OrderedJson& a, const OrderedJson& b, const 
       for (const auto& [regex, p] : v.items()) {
         OrderedJson& there_already = old.emplace(regex, true).first.value();
         there_already = both_or_none(there_already, p, at + "/patternProperties");
+      }
+    } else if ((key.starts_with("dependent") || key == "dependencies") && old.is_object() && v.is_object()) {
+      for (const auto& [name, brought] : v.items()) {
+        if (old.contains(name))
+          old[name] = both_dependents(old[name], brought);
+        else
+          old[name] = brought;
       }
     } else if (key == "enum" && old.is_array() && v.is_array()) {
       old = common_values(old, v);
@@ -233,6 +273,7 @@ OrderedJson JsonGrammar::both(const OrderedJson& a, const OrderedJson& b, const 
       fail_input("{}/patternProperties: an object is wanted", at);
   hold_others(out, a, b, at);
   hold_others(out, b, a, at);
+  hold_first(out, a, b, at);
   return out;
 }
 
