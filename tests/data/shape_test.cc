@@ -88,7 +88,8 @@ TEST(Shape, AWholeTableIsNoRow) {
         << table;
   for (const char* one : {R"({"prompt":"a","completion":"b","0":{"x":1}})", R"({"text":"a","tags":["x"],"from":["y"]})",
                           R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]})",
-                          R"({"input_ids":[1,2],"labels":[1,2]})", R"({"text":"a","columns":["b"],"data":"c"})"})
+                          R"({"input_ids":[1,2],"labels":[1,2]})", R"({"text":"a","columns":["b"],"data":"c"})",
+                          R"({"question":"a","answer":"b","columns":["c"],"data":[["d"]]})"})
     EXPECT_NO_THROW(find_layout(row(one), {})) << one;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/base64.h"
 #include "base/error.h"
@@ -275,7 +276,10 @@ bool all_digits(const std::string& s) { return !s.empty() && s.find_first_not_of
 // "split"), and a dictionary of columns.
 bool is_whole_table(const OrderedJson& row) {
   if (row.empty()) return false;
-  if (row.contains("columns") && row.contains("data") && row["columns"].is_array() && row["data"].is_array())
+  // A row may have columns of these names beside its text.
+  static const std::set<std::string> kSplit{"columns", "index", "data", "column_names", "index_names"};
+  if (row.contains("columns") && row.contains("data") && row["columns"].is_array() && row["data"].is_array() &&
+      std::all_of(row.items().begin(), row.items().end(), [](const auto& e) { return kSplit.contains(e.key()); }))
     return true;
   size_t numbered = 0, by_number = 0, lists = 0;
   for (const auto& [key, value] : row.items()) {
