@@ -93,8 +93,11 @@ Model::~Model() = default;
 
 // A quantized folder runs as its layout defines: inputs of its products are rounded as the weights were.
 void Model::round_inputs(graph::Graph& g) const {
-  const auto rounding = [](const void* source, const std::string& weight) {
-    return static_cast<graph::Rounding>(static_cast<const formats::WeightSource*>(source)->input_rounding(weight));
+  const auto rounding = [](const void* from, const std::string& weight) {
+    const auto& source = *static_cast<const formats::WeightSource*>(from);
+    for (const std::string& name : models::spellings(source.config(), weight))  // as the weight itself was found
+      if (source.has(name)) return static_cast<graph::Rounding>(source.input_rounding(name));
+    return graph::Rounding::kNone;
   };
   static_assert(static_cast<int>(graph::Rounding::kMxfp4) == static_cast<int>(formats::InputRounding::kMxfp4));
   if (source_) graph::round_inputs(g, rounding, source_.get());
