@@ -73,4 +73,7 @@ function(room_test name)
   # A registry of their own: tests never show among a user's runs.
   set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT} LABELS "${T_LABELS}" SKIP_RETURN_CODE 77
                        ENVIRONMENT "MINDXTRAIN_HOME=${CMAKE_BINARY_DIR}/tests/home")
+  if(MXT_SANITIZE MATCHES "thread")
+    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
+  endif()
 endfunction()
