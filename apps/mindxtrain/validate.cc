@@ -49,8 +49,12 @@ void add_validate(CLI::App& app) {
     auto issues = config::check_recipe(recipe_text(o->recipe), o->recipe, &r, this_machine);
     if (issues.empty()) issues = stage_issues(r);
     if (!issues.empty()) g_exit = 1;
+    // A valid recipe's model may be of a kind that no build has yet: said here, not when all is prepared.
+    const Trainable here = issues.empty() ? trainable_here(r) : Trainable();
+    const std::string lacking = here.build ? "" : here.reason;
     if (o->json) {
-      const OrderedJson j = check_answer(issues, r);
+      OrderedJson j = check_answer(issues, r);
+      if (!lacking.empty()) j["lacking"] = lacking;
       std::printf("%s\n", j.dump(2, ' ', false, OrderedJson::error_handler_t::replace).c_str());
       return;
     }
@@ -58,7 +62,10 @@ void add_validate(CLI::App& app) {
     if (!issues.empty()) return;
     for (const auto& l : config::off_stages(r)) std::printf("%s\n", l.c_str());
     for (const auto& l : all_hints(r)) std::printf("%s\n", l.c_str());
-    std::printf("%s: valid\n", o->recipe.c_str());
+    if (lacking.empty())
+      std::printf("%s: valid\n", o->recipe.c_str());
+    else
+      std::printf("%s: valid, but not for this build: %s\n", o->recipe.c_str(), lacking.c_str());
   });
   auto* schema = app.add_subcommand(
       "schema", "JSON Schema of the recipe, for editors\nexample: mindxtrain schema > recipe.schema.json");

@@ -230,6 +230,29 @@ TEST(Merged, SaysWhichTensorsStayedOut) {
   EXPECT_NE(r.out.find("1 of multi-token prediction (mtp.), 1 of what sees pictures"), std::string::npos) << r.out;
 }
 
+// A recipe may be sound and its model of a kind that nobody has built: `validate` says so, and the list of what is
+// built names none that is not.
+TEST(Families, WithoutAGraphAreSaidBeforeAnythingIsPrepared) {
+  cli::Folder f("no_graph");
+  for (const char* type : {"qwen3_next", "qwen3_vl_moe", "deepseek_v3", "llama4"}) {
+    make_folders(f / type);
+    write_file_atomic(f / type + "/config.json", Json{{"model_type", type}, {"num_hidden_layers", 1}}.dump());
+    std::string recipe = cli::recipe({});
+    const std::string name = "name: \"" + cli::golden("qwen3_gqa");
+    recipe.replace(recipe.find(name), name.size(), "name: \"" + (f / type));
+    write_file_atomic(f / "r.yaml", recipe);
+    const auto valid = cli::run("validate " + (f / "r.yaml")), plan = cli::run("plan " + (f / "r.yaml"));
+    EXPECT_EQ(valid.code, 0) << valid.out;
+    EXPECT_NE(valid.out.find("valid, but not for this build: "), std::string::npos) << valid.out;
+    EXPECT_EQ(plan.code, 3) << plan.out;
+    for (const auto& r : {valid, plan}) {
+      const size_t at = r.out.find(type);
+      ASSERT_NE(at, std::string::npos) << r.out;
+      EXPECT_EQ(r.out.find("qwen3_next, "), std::string::npos) << r.out;
+    }
+  }
+}
+
 // Half of what PEFT holds in one matrix.
 TEST(ExpertTargets, ThatPeftCannotReadAreSaidBeforeTraining) {
   cli::Folder f("half_experts");

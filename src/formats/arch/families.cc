@@ -1,5 +1,7 @@
 #include "formats/arch/families.h"
 
+#include <algorithm>
+
 namespace mxt::formats {
 namespace {
 
@@ -8,6 +10,9 @@ constexpr const Family* kFamilies[] = {
     &kLlama,         &kMistral,    &kQwen2,       &kQwen3,   &kQwen3Moe,   &kQwen3Next,      &kQwen35Text, &kQwen35,
     &kQwen35MoeText, &kQwen35Moe,  &kQwen3VlText, &kQwen3Vl, &kQwen3VlMoe, &kQwen3VlMoeText, &kInstella,   &kOlmo2,
     &kPhi3,          &kGemma3Text, &kGemma3,      &kGptOss,  &kGpt2,       &kNanochat,       &kNanochatV2, &kBert};
+
+// Read so that who asks for one is told by its name: models/ has no graph for them.
+constexpr const Family* kWithoutGraph[] = {&kQwen3Next, &kQwen3VlMoe, &kQwen3VlMoeText};
 
 }  // namespace
 
@@ -31,7 +36,9 @@ const Family* family_of_gguf(std::string_view architecture) {
 
 std::string known_model_types() {
   std::string out;
-  for (const Family* f : kFamilies) out += (out.empty() ? "" : ", ") + std::string(f->model_type);
+  for (const Family* f : kFamilies)
+    if (std::ranges::find(kWithoutGraph, f) == std::end(kWithoutGraph))
+      out += (out.empty() ? "" : ", ") + std::string(f->model_type);
   return out;
 }
 
