@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -10,42 +9,14 @@
 #include "checkpoint/weights.h"
 #include "formats/classifier.h"
 #include "formats/peft.h"
-#include "formats/vision.h"
 #include "formats/weight_source.h"
 #include "infer/model.h"
 #include "infer/reward_model.h"
+#include "left_out.h"
 #include "model_files.h"
-#include "models/heads.h"
 #include "verbs.h"
 
 namespace mxt::app {
-
-namespace {
-
-// What of the base this build does not run, and a merged folder is therefore without.
-void say_left_out(const graph::Graph& model, const formats::WeightSource& base, const std::string& out) {
-  size_t mtp = 0, vision = 0;
-  std::vector<std::string> names = checkpoint::unused_tensors(model, base);
-  if (std::any_of(model.params.begin(), model.params.end(), models::is_head)) std::erase(names, "lm_head.weight");
-  for (const std::string& name : names) {
-    mtp += name.starts_with("mtp.");
-    vision += formats::sees_pictures(name);
-  }
-  if (names.empty()) return;
-  std::string kinds;
-  const auto say = [&](size_t n, const char* what) {
-    if (n > 0) kinds += fmt::format("{}{} of {}", kinds.empty() ? "" : ", ", n, what);
-  };
-  say(mtp, "multi-token prediction (mtp.)");
-  say(vision, "what sees pictures");
-  if (const size_t rest = names.size() - mtp - vision; rest > 0) say(rest, "others");
-  log::warn(
-      "{}: is without {} of the base's tensors, which this build does not run: {}; copy them from the base where "
-      "another program wants them",
-      out, names.size(), kinds);
-}
-
-}  // namespace
 
 void add_merge(CLI::App& app) {
   auto* c = app.add_subcommand("merge",

@@ -33,6 +33,7 @@
 #include "infer/scorer.h"
 #include "infer/tool_turn.h"
 #include "kernels/api.h"
+#include "left_out.h"
 #include "machine.h"
 #include "probe.h"
 #include "provenance/identity.h"
@@ -445,6 +446,8 @@ bool Pipeline::train() {
     record_->end(registry::State::kStopped, metrics(), nullptr);
     return false;
   }
+  if (!setup_->has_lora && setup_->weights && !foreign())
+    say_left_out(setup_->training_graph(), *setup_->weights, o_.out + "/checkpoint");
   if (!setup_->has_lora && text_.tok) save_text_side(text_, o_.out + "/checkpoint");
   if (setup_->has_lora && text_.tok && !own_templates(text_)) save_template(text_, o_.out + "/checkpoint");
   // How the base was meant to be sampled, and where its answers end; how it is shown pictures.

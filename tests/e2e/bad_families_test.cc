@@ -230,6 +230,28 @@ TEST(Merged, SaysWhichTensorsStayedOut) {
   EXPECT_NE(r.out.find("1 of multi-token prediction (mtp.), 1 of what sees pictures"), std::string::npos) << r.out;
 }
 
+// So does the checkpoint of every weight's training.
+TEST(FullTraining, SaysWhichTensorsStayedOut) {
+  cli::Folder f("trained_without");
+  change("qwen3_5", f / "base", [](Json& c, Tensors& t) {
+    const Json text = c;
+    c = {{"model_type", "qwen3_5"}, {"tie_word_embeddings", text["tie_word_embeddings"]}, {"text_config", text}};
+    t["model.visual.pos_embed.weight"] = {{2}, std::string(8, '\0')};
+  });
+  cli::Tiny t;
+  t.model = "qwen3_5";
+  t.steps = 1;
+  std::string recipe = cli::recipe(t);
+  const std::string name = "name: \"" + cli::golden("qwen3_5");
+  recipe.replace(recipe.find(name), name.size(), "name: \"" + (f / "base"));
+  write_file_atomic(f / "r.yaml", recipe);
+  const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
+  ASSERT_EQ(r.code, 0) << r.out;
+  EXPECT_NE(r.out.find("out/checkpoint: is without 1 of the base's tensors"), std::string::npos) << r.out;
+  EXPECT_NE(r.out.find("1 of what sees pictures"), std::string::npos) << r.out;
+  EXPECT_NE(r.out.find("model.vision: true"), std::string::npos) << r.out;
+}
+
 // A recipe may be sound and its model of a kind that nobody has built: `validate` says so, and the list of what is
 // built names none that is not.
 TEST(Families, WithoutAGraphAreSaidBeforeAnythingIsPrepared) {
