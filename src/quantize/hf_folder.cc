@@ -253,6 +253,10 @@ class FolderWriter {
     if (written_.quantized == 0) fail_input("{}: has no matrix that this scheme can hold", source);
     for (const auto& k : written_.kept)
       log::warn("{}: {} columns are no multiple of {}: kept as it is", k, source_.shape(k)[1], kMxBlock);
+    if (layout_.nf4() && source_.config().num_experts > 0)
+      log::warn(
+          "experts in bitsandbytes' codes, a matrix each: transformers from 5 on holds them stacked and does not load "
+          "such a folder; mxfp4 and fp8_dynamic have no such limit");
     if (ragged > 0)
       log::warn(
           "{} matrices have sizes that are no multiple of {}: their last blocks are smaller, which vLLM's fused layers "

@@ -252,6 +252,17 @@ TEST(FullTraining, SaysWhichTensorsStayedOut) {
   EXPECT_NE(r.out.find("model.vision: true"), std::string::npos) << r.out;
 }
 
+// transformers 5 holds experts in one tensor, which bitsandbytes does not code.
+TEST(Quantized, ExpertsOfOneMatrixEachAreSaid) {
+  cli::Folder f("experts_in_bnb");
+  for (const auto& [scheme, said] : {std::pair{"bnb_nf4", true}, {"fp8_dynamic", false}}) {
+    const auto r = cli::run("quantize --model " + cli::golden("qwen3_moe") + " --scheme " + scheme +
+                            " --no-report --out " + (f / scheme));
+    ASSERT_EQ(r.code, 0) << r.out;
+    EXPECT_EQ(r.out.find("transformers from 5 on") != std::string::npos, said) << r.out;
+  }
+}
+
 // A recipe may be sound and its model of a kind that nobody has built: `validate` says so, and the list of what is
 // built names none that is not.
 TEST(Families, WithoutAGraphAreSaidBeforeAnythingIsPrepared) {
