@@ -114,7 +114,14 @@ const Case kCases[] = {
      "qwen3_vl",
      [](Json& c, Tensors&) { c["vision_config"]["out_hidden_size"] = 20; },
      1,
-     {"out_hidden_size"}}};
+     {"out_hidden_size"}},
+    {"tower_that_turns_otherwise",
+     "qwen3_vl",
+     [](Json& c, Tensors&) {
+       c["vision_config"]["rope_parameters"] = {{"rope_type", "axial"}, {"rope_theta", 5000.0}};
+     },
+     3,
+     {"vision_config", "\"rope_theta\" is 5000"}}};
 
 class BadFamilies : public testing::TestWithParam<size_t> {};
 

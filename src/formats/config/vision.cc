@@ -34,6 +34,11 @@ std::optional<VisionConfig> vision_of(const ModelConfig& c, std::string_view sou
   v.frames = k.integer({"temporal_patch_size"}, 2, 1, 16);
   v.out_width = k.integer({"out_hidden_size"}, 3584, 1, kMaxWidth);
   v.positions = k.integer({"num_position_embeddings"}, 2304, 1, int64_t{1} << 24);
+  constexpr double kTheta = 10000;  // of the tables that runtime/pictures.cc makes
+  for (const OrderedJson* of : {section, k.object("rope_parameters")})
+    if (const double theta = Keys(of ? *of : kNothing, source).number({"rope_theta"}, kTheta, 0, 1e15); theta != kTheta)
+      fail_missing("{}: vision_config: \"rope_theta\" is {}: towers with another than {} are not built in", source,
+                   theta, kTheta);
   v.activation = k.text({"hidden_act"}, "gelu_pytorch_tanh");
   v.initializer_range = k.number({"initializer_range"}, 0.02, 0, 100);
   const bool own = c.family->optional_vision;  // Qwen3.5: its class has no such key, and ids of its own
