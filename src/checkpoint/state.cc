@@ -133,6 +133,9 @@ TrainState read_state(const std::string& folder, std::string* digest) {
   } catch (const Json::exception& e) {
     fail_input("{}: not a trainer's state: {}", path, e.what());
   }
+  if (fs::path(folder).filename() != fs::path(step_folder("", s.step)).filename())
+    fail_input("{}: is the state of step {}, which this folder is not of: resume from another step, or begin anew",
+               path, s.step);
   return s;
 }
 

@@ -179,6 +179,10 @@ TEST(Errors, ARefusedTrainingLosesNothing) {
   expect_error(cli::run(train + " --resume-from 99"), 1, {"no step-99", "saved: 2"});
   EXPECT_EQ(read_file(f / "out/train.json"), record);
   EXPECT_EQ(read_file(f / "out/quantized/model"), "x");
+  fs::copy(f / "out/checkpoints/step-2", f / "out/checkpoints/step-3");
+  expect_error(cli::run(train + " --resume-from 3"), 1, {"step-3/state.json", "state of step 2"});
+  EXPECT_EQ(read_file(f / "out/train.json"), record);
+  fs::remove_all(f / "out/checkpoints/step-3");
   std::string other = cli::recipe(t);
   other.replace(other.find("seq_len: 64"), 11, "seq_len: 128");
   write_file_atomic(f / "other.yaml", other);
