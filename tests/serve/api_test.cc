@@ -157,7 +157,9 @@ TEST(Api, LogprobsEndWhereTheTextEnds) {
   r["stop"] = stop;
   const auto stopped = post("/v1/completions", r).json()["choices"][0];
   EXPECT_EQ(stopped["text"], text.substr(0, at));
-  EXPECT_EQ(stopped["logprobs"].is_null() ? 0 : stopped["logprobs"]["tokens"].size(), at);
+  EXPECT_EQ(stopped["logprobs"]["tokens"].size(), at);
+  r["stop"] = text.substr(0, 1);  // an answer without a token
+  EXPECT_EQ(post("/v1/completions", r).json()["choices"][0]["logprobs"]["token_logprobs"], nlohmann::json::array());
   for (const bool chat_too : {false, true}) {
     auto q = chat();
     q["stop"] = stop, q["seed"] = 4, q["logprobs"] = true, q["temperature"] = 1, q["max_tokens"] = 40;

@@ -86,7 +86,9 @@ class Completion final : public Generation {
   OrderedJson choice(const Choice& c, Output& o) {
     OrderedJson j{{"index", c.index}, {"text", std::move(o.text)}};
     o.text.clear();
-    j["logprobs"] = plan_.logprobs >= 0 && !o.logprobs.empty() ? o.logprobs.take() : OrderedJson(nullptr);
+    // A whole answer has what was asked for, of no token as well; a piece of a stream that brings none has null.
+    const bool told = plan_.logprobs >= 0 && (!common_.stream || !o.logprobs.empty());
+    j["logprobs"] = told ? o.logprobs.take() : OrderedJson(nullptr);
     j["finish_reason"] = c.done ? OrderedJson(c.reason) : OrderedJson(nullptr);
     return j;
   }
