@@ -544,20 +544,24 @@ DType parse_dtype(const std::string& name) {
 namespace {
 
 // In what the weights stand; also where the configuration says another type, and what bfloat16 would round.
-std::string what_is_held(const formats::WeightSource& source) {
+std::string what_is_held(const formats::WeightSource& source, DType type) {
   const DType held = source.held_type();
   std::string text = fmt::format("the checkpoint being {}", name_of(held));
+  if (source.config().quantization.empty()) {
+    size_t all = 0, others = 0;
+    bool finer = false;
+    for (const std::string& name : source.names()) {
+      const DType t = source.stored_type(name);
+      if (t != DType::kF64 && t != DType::kF32 && t != DType::kF16 && t != DType::kBF16) continue;
+      ++all;
+      others += t != held && !(t == DType::kF64 && held == DType::kF32);
+      finer = finer || t != DType::kBF16;
+    }
+    if (others > 0) text += fmt::format(" but for {} of {} tensors", others, all);
+    if (type == DType::kBF16 && finer) text += ", rounded where bfloat16 computes with them";
+  }
   if (const auto said = source.config().dtype; said && *said != held)
     text += fmt::format(" (config.json says {})", name_of(*said));
-  if (held != DType::kBF16 || !source.config().quantization.empty()) return text;
-  size_t matrices = 0, finer = 0;
-  for (const std::string& name : source.names()) {
-    if (source.shape(name).size() < 2) continue;
-    const DType t = source.stored_type(name);
-    ++matrices;
-    finer += t == DType::kF32 || t == DType::kF16 || t == DType::kF64;
-  }
-  if (finer > 0) text += fmt::format(" but for {} of {} matrices, which are rounded", finer, matrices);
   return text;
 }
 
@@ -579,7 +583,7 @@ DType compute_type(const std::string& dtype, const std::string& model, const std
   // finer is taken.
   const DType type = held == DType::kBF16 && source->config().dtype.value_or(held) == held ? held : DType::kF32;
   log::info("computing in {}, {} (--dtype for another)", type == DType::kF32 ? "float32" : "bfloat16",
-            what_is_held(*source));
+            what_is_held(*source, type));
   return type;
 }
 

@@ -474,8 +474,9 @@ void write_turned(formats::SafetensorsWriter& writer, const graph::Graph& g, con
 }  // namespace
 
 void save_model(const std::string& folder, const graph::Graph& g, const runtime::ParamStore& params,
-                const formats::ModelConfig& config, DType type) {
+                const formats::ModelConfig& config, DType type, const WrittenType& written) {
   make_folders(folder);
+  const auto type_of = [&](const Segment& s) { return written ? written(s.name) : type; };
   struct Piece {
     const Param* p;
     const Segment* s;  // null: a turned stack
@@ -490,7 +491,7 @@ void save_model(const std::string& folder, const graph::Graph& g, const runtime:
     if (turned) {
       const int64_t one = is_vector(p) ? p.cols / config.num_experts : p.rows / config.num_experts;
       const std::string stack = stack_name(p.segments[0].name);
-      specs.push_back({stack, type,
+      specs.push_back({stack, type_of(p.segments[0]),
                        is_vector(p) ? std::vector<int64_t>{config.num_experts, one}
                                     : std::vector<int64_t>{config.num_experts, p.cols, one}});
       pieces[stack] = {&p, nullptr};
@@ -498,13 +499,13 @@ void save_model(const std::string& folder, const graph::Graph& g, const runtime:
     }
     if (p.experts > 0 && config.stacked_experts) {  // the parameter as it lies, under the stack's name
       const std::string stack = stack_name(p.segments[0].name);
-      specs.push_back({stack, type, {p.experts, p.rows / p.experts, p.cols}});
+      specs.push_back({stack, type_of(p.segments[0]), {p.experts, p.rows / p.experts, p.cols}});
       whole.push_back({stack, 0, p.rows});
       pieces[stack] = {&p, &whole.back()};
       continue;
     }
     for (const Segment& s : p.segments) {
-      specs.push_back({s.name, type, file_shape(p, s)});
+      specs.push_back({s.name, type_of(s), file_shape(p, s)});
       pieces[s.name] = {&p, &s};
     }
   }
@@ -515,9 +516,9 @@ void save_model(const std::string& folder, const graph::Graph& g, const runtime:
   for (const auto& spec : specs) {
     const Piece& piece = pieces.at(spec.name);
     if (piece.s)
-      write_segment(writer, g, params, *piece.p, *piece.s, type);
+      write_segment(writer, g, params, *piece.p, *piece.s, spec.type);
     else
-      write_turned(writer, g, params, *piece.p, config.num_experts, type);
+      write_turned(writer, g, params, *piece.p, config.num_experts, spec.type);
   }
   writer.commit();
   write_file_atomic(folder + "/config.json", formats::to_hf_config(config, type).dump(2) + "\n");
@@ -625,15 +626,17 @@ MergeCost merge_one(const graph::Graph& g, runtime::ParamStore& params, const Ad
 
 }  // namespace
 
-MergeCost merge_adapter(const graph::Graph& g, runtime::ParamStore& params, DType written) {
+MergeCost merge_adapter(const graph::Graph& g, runtime::ParamStore& params, const WrittenType& written) {
   MergeCost total;
   for (const graph::Op& op : g.ops) {
     if (g.forward_ops > 0 && &op - g.ops.data() >= g.forward_ops) break;
     const std::optional<Adapted> adapted = adapted_by(g, op);
     if (!adapted) continue;
-    const MergeCost c = merge_one(g, params, *adapted, written);
+    const graph::ParamId w = g.value(adapted->w).param;
+    const DType type = written ? written(g.params[static_cast<size_t>(w)].segments[0].name) : DType::kF32;
+    const MergeCost c = merge_one(g, params, *adapted, type);
     total.change += c.change, total.rounding += c.rounding;
-    params.sync_weights(g.value(adapted->w).param);
+    params.sync_weights(w);
   }
   return total;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -38,10 +39,13 @@ void load_base(const graph::Graph& g, runtime::ParamStore& params, const formats
 // parameter's name, element), so it does not depend on the order of parameters or on threads.
 void init_random(const graph::Graph& g, runtime::ParamStore& params, uint64_t seed);
 
-// A folder that transformers loads: config.json and model.safetensors (sharded above 5 GB) in `type`, with the weights
-// as they now are. The caller adds the tokenizer's files.
+// The type in which a tensor of this name (one expert's of a stack) is written.
+using WrittenType = std::function<DType(const std::string& name)>;
+
+// A folder that transformers loads: config.json and model.safetensors (sharded above 5 GB) in `type`, or each tensor in
+// its own where `written` is given, with the weights as they now are. The caller adds the tokenizer's files.
 void save_model(const std::string& folder, const graph::Graph& g, const runtime::ParamStore& params,
-                const formats::ModelConfig& config, DType type);
+                const formats::ModelConfig& config, DType type, const WrittenType& written = {});
 
 // One parameter's segment as the checkpoint holds it: F32, [rows, cols] or transposed. Used by savers and quantizers.
 std::vector<float> read_segment(const graph::Graph& g, const runtime::ParamStore& params, const graph::Param& p,
@@ -49,10 +53,10 @@ std::vector<float> read_segment(const graph::Graph& g, const runtime::ParamStore
 
 // base + scale·B·A added into the base weights, for `merge` and for serving a merged model. After it the adapter's
 // parameters must not be used. The answer: sums of squares over the matrices that it changed, of the change, and of
-// what rounding the result to `written` changes besides.
+// what rounding the result to `written` changes besides (nothing where it is empty).
 struct MergeCost {
   double change = 0, rounding = 0;
 };
-MergeCost merge_adapter(const graph::Graph& g, runtime::ParamStore& params, DType written = DType::kF32);
+MergeCost merge_adapter(const graph::Graph& g, runtime::ParamStore& params, const WrittenType& written = {});
 
 }  // namespace mxt::checkpoint

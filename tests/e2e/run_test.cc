@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "base/within.h"
 #include "e2e/cli.h"
+#include "formats/safetensors.h"
 #include "formats/weight_source.h"
 
 namespace mxt {
@@ -462,6 +463,52 @@ TEST(Merge, NeedsNoTokenizerAndNeverWritesOverItsInputs) {
   EXPECT_EQ(cli::run(merge + (f / "base")).code, 1);
   EXPECT_EQ(cli::run(merge + (f / "base/adapter")).code, 1);
   EXPECT_EQ(read_file(f / "base/model.safetensors"), weights);
+}
+
+// Norms in float32 and a head in float16 beside matrices in bfloat16, as trainers leave them.
+TEST(Merge, LeavesEachTensorTheTypeThatItHasInTheBase) {
+  const cli::Folder f("merge_types");
+  const std::string golden = cli::golden("qwen3_gqa");
+  fs::copy(golden, f / "base", fs::copy_options::recursive);
+  const auto plain = formats::Safetensors::open(golden + "/model.safetensors");
+  std::vector<formats::TensorSpec> specs;
+  for (const auto& t : plain.tensors())
+    specs.push_back({t.name,
+                     t.shape.size() < 2           ? DType::kF32
+                     : t.name == "lm_head.weight" ? DType::kF16
+                                                  : DType::kBF16,
+                     {t.shape.begin(), t.shape.end()}});
+  specs = formats::SafetensorsWriter::usual_order(std::move(specs));
+  formats::SafetensorsWriter writer(f / "base/model.safetensors", specs);
+  for (const auto& s : specs) {
+    const auto from = plain.bytes(plain.at(s.name));
+    std::vector<std::byte> bytes(from.size() / 4 * size_of(s.type));
+    convert(from.data(), DType::kF32, bytes.data(), s.type, from.size() / 4);
+    writer.append(bytes.data(), bytes.size());
+  }
+  writer.commit();
+  const std::string merge = "merge --model " + (f / "base") + " --adapter " + (f / "base/adapter") + " --out ";
+  const auto r = cli::run(merge + (f / "merged"));
+  ASSERT_EQ(r.code, 0) << r.out;
+  EXPECT_NE(r.out.find("written as BF16, F16, F32, each tensor as the base has it"), std::string::npos) << r.out;
+  const auto base = formats::Safetensors::open(f / "base/model.safetensors"),
+             merged = formats::Safetensors::open(f / "merged/model.safetensors");
+  for (const auto& t : base.tensors()) {
+    ASSERT_EQ(merged.at(t.name).type, t.type) << t.name;
+    const auto a = base.bytes(t), b = merged.bytes(merged.at(t.name));
+    if (t.shape.size() < 2) {
+      EXPECT_TRUE(std::equal(a.begin(), a.end(), b.begin(), b.end())) << t.name;
+    }
+  }
+  EXPECT_EQ(read_json_file(f / "merged/config.json")["dtype"], read_json_file(f / "base/config.json")["dtype"]);
+  ASSERT_EQ(cli::run(merge + (f / "half") + " --dtype bfloat16").code, 0);
+  const auto half = formats::Safetensors::open(f / "half/model.safetensors");
+  for (const auto& t : half.tensors()) EXPECT_EQ(t.type, DType::kBF16) << t.name;
+  // What computes with them says that there are several.
+  write_file_atomic(f / "rows.jsonl", "{\"ids\":[1,2,3]}\n");
+  const auto score =
+      cli::run("score --model " + (f / "merged") + " --input " + (f / "rows.jsonl") + " --output " + (f / "out.jsonl"));
+  EXPECT_NE(score.out.find("the checkpoint being BF16 but for "), std::string::npos) << score.out;
 }
 
 TEST(Threads, AnImpossibleNumberIsRefused) {
