@@ -187,5 +187,22 @@ TEST(SchemasTogether, PlacesAndDependentsOfSeveralPartsHoldTogether) {
   no(mixed, {R"({"a":0})", R"({"a":0,"c":4})"});
 }
 
+// More elements than there are different ones: said before an answer begins, which would come to no end.
+TEST(SchemasTogether, ListsOfOneValueAreNoLongerThanTheyCanBe) {
+  for (const char* items : {R"({"const":10})", R"({"type":"null"})", R"({"type":"number","const":{"a":1}})"}) {
+    const std::string list = fmt::format(R"({{"type":"array","uniqueItems":true,"items":{})", items);
+    EXPECT_THROW(of(list + R"(,"minItems":2})"), Error) << items;
+  }
+  const std::string one = R"({"type":"array","uniqueItems":true,"items":{"const":10}})";
+  yes(one, {"[]", "[10]"});
+  no(one, {"[10,10]"});
+  EXPECT_THROW(
+      of(R"({"allOf":[{"type":"array","items":{"type":"number"},"minItems":3},{"items":{"const":10},"uniqueItems":true}]})"),
+      Error);
+  const std::string named = R"({"type":"object","additionalProperties":true,"propertyNames":{"enum":["ab",5]}})";
+  yes(named, {"{}", R"({"ab":1})"});
+  no(named, {R"({"5":1})", R"({"":1})"});
+}
+
 }  // namespace
 }  // namespace mxt::serve

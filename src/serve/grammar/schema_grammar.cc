@@ -512,8 +512,12 @@ std::vector<std::string> JsonGrammar::finite(const OrderedJson& schema) const {
   OrderedJson values;
   if (s.contains("enum"))
     values = s["enum"];
-  else if (!s.contains("const") && s.contains("type") && s["type"] == "boolean")
+  else if (s.contains("const"))
+    values = OrderedJson::array({s["const"]});
+  else if (s.contains("type") && s["type"] == "boolean")
     values = {false, true};
+  else if (s.contains("type") && s["type"] == "null")
+    values = OrderedJson::array({nullptr});
   if (!values.is_array() || values.size() > kMaxPermuted) return {};
   ValueSet different;  // 1 and 1.0 are one value
   Lookup seen;

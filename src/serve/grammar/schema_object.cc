@@ -172,6 +172,7 @@ JsonGrammar::Rule JsonGrammar::object(const OrderedJson& given, const std::strin
       return !fine;
     });
     few = finite(s["propertyNames"]);
+    std::erase_if(few, [](const std::string& name) { return !name.starts_with('"'); });  // names are texts
     if (!few.empty() && least > static_cast<int64_t>(few.size()))
       throw NothingLeft(at + ": minProperties is more than propertyNames has names");
   }
