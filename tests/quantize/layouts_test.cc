@@ -274,6 +274,13 @@ TEST_F(Layouts, EveryTokenThatEndsAnAnswerIsReadBackFromAGguf) {
     const auto source = formats::WeightSource::open(root_ + "/ends/model.gguf");
     std::set<int64_t> all(source->config().eos.begin(), source->config().eos.end());
     all.insert(source->config().end_of_turn.begin(), source->config().end_of_turn.end());
+    // So has a folder that is written of the file.
+    const OrderedJson written = formats::to_hf_config(source->config(), std::nullopt)["eos_token_id"];
+    std::set<int64_t> of_folder;
+    if (!written.is_null())
+      for (const auto& id : written.is_array() ? written : OrderedJson::array({written}))
+        of_folder.insert(id.get<int64_t>());
+    EXPECT_EQ(of_folder, all);
     all.erase(small_tokenizer(280)->eos());
     return all;
   };

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -19,10 +20,13 @@ std::string_view torch_name(DType t) {
 
 OrderedJson id_or_null(int64_t id) { return id < 0 ? OrderedJson(nullptr) : OrderedJson(id); }
 
+// All of a GGUF's: what is its eot or eom has no other place in a configuration.
 OrderedJson eos_of(const ModelConfig& c) {
-  if (c.eos.empty()) return nullptr;
-  if (c.eos.size() == 1) return c.eos[0];
-  return c.eos;
+  std::vector<int64_t> ends = c.eos;
+  for (const int64_t id : c.end_of_turn)
+    if (std::find(ends.begin(), ends.end(), id) == ends.end()) ends.push_back(id);
+  if (ends.empty()) return nullptr;
+  return ends.size() == 1 ? OrderedJson(ends[0]) : OrderedJson(ends);
 }
 
 // The spelling from before transformers 5 (rope_scaling beside rope_theta): both read it.
