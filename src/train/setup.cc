@@ -539,12 +539,12 @@ void say_half_experts(const config::Recipe& recipe, const formats::ModelConfig& 
         recipe.source, names("gate_proj") ? "gate_proj" : "up_proj", names("gate_proj") ? "up_proj" : "gate_proj");
   const bool dense = std::any_of(model.layers.begin(), model.layers.end(),
                                  [](const formats::LayerSpec& l) { return l.mlp == formats::LayerSpec::Mlp::kDense; });
-  if (recipe.train.method.lora->stack_experts.value_or(false) && !model.family->stacked_adapters && dense &&
-      (names("gate_proj") || names("up_proj") || names("down_proj")))
+  // In either form: it turns single experts' adapters into the stacked ones and takes these names off its list of
+  // modules.
+  if (!model.family->stacked_adapters && dense && (names("gate_proj") || names("up_proj") || names("down_proj")))
     log::warn(
-        "{}: stack_experts: PEFT takes these names for the experts' alone, and leaves out the adapters of layers "
-        "without "
-        "experts",
+        "{}: train.method.target_modules: of a model with experts in some layers alone PEFT takes gate_proj, up_proj "
+        "and down_proj for the experts', and leaves out the adapters of the other layers: `merge` them for it",
         recipe.source);
 }
 
