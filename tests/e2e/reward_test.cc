@@ -197,6 +197,24 @@ TEST(RewardRuns, SavesWhatTransformersLoads) {
   }
 }
 
+// Of families beside those of the trajectories: what AutoModelForSequenceClassification loads.
+TEST(RewardRuns, AreSavedAsTheirFamilysClass) {
+  for (const auto& [model, architecture] :
+       {std::pair{"gpt_oss", "GptOssForSequenceClassification"}, {"qwen3_5", "Qwen3_5TextForSequenceClassification"}}) {
+    cli::Folder f(std::string("reward_") + model);
+    write_file_atomic(f / "r.yaml", recipe({{"kind", "full"}, {"center", 0}}, cli::golden(model)));
+    const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
+    ASSERT_EQ(r.code, 0) << r.out;
+    const std::string judge = f / "out/checkpoint";
+    EXPECT_EQ(read_json_file(judge + "/config.json")["architectures"], Json::array({architecture}));
+    EXPECT_NE(formats::Safetensors::open(judge + "/model.safetensors").find("score.weight"), nullptr);
+    const auto s = cli::run("score --reward --model " + judge + " --input " + golden() + "/rows.jsonl --output " +
+                            (f / "scores.jsonl"));
+    ASSERT_EQ(s.code, 0) << s.out;
+    EXPECT_EQ(cli::lines(f / "scores.jsonl").size(), cli::lines(golden() + "/rows.jsonl").size());
+  }
+}
+
 TEST(RewardRuns, WhatDoesNotFitIsSaid) {
   const Json c = expected()["cases"]["qwen3_full"];
   cli::Folder f("reward_bad");

@@ -14,15 +14,17 @@ constexpr std::string_view kSuffix = "ForSequenceClassification";
 }  // namespace
 
 std::string classifier_architecture(const ModelConfig& c) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kPrefixes{{{"llama", "Llama"},
-                                                                                    {"mistral", "Mistral"},
-                                                                                    {"qwen2", "Qwen2"},
-                                                                                    {"qwen3", "Qwen3"},
-                                                                                    {"qwen3_moe", "Qwen3Moe"},
-                                                                                    {"gemma3_text", "Gemma3Text"},
-                                                                                    {"phi3", "Phi3"},
-                                                                                    {"olmo2", "Olmo2"},
-                                                                                    {"gpt2", "GPT2"}}};
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kPrefixes{{{"llama", "Llama"},
+                                                                                     {"mistral", "Mistral"},
+                                                                                     {"qwen2", "Qwen2"},
+                                                                                     {"qwen3", "Qwen3"},
+                                                                                     {"qwen3_moe", "Qwen3Moe"},
+                                                                                     {"gemma3_text", "Gemma3Text"},
+                                                                                     {"phi3", "Phi3"},
+                                                                                     {"olmo2", "Olmo2"},
+                                                                                     {"gpt_oss", "GptOss"},
+                                                                                     {"qwen3_5_text", "Qwen3_5Text"},
+                                                                                     {"gpt2", "GPT2"}}};
   for (const auto& [type, prefix] : kPrefixes)
     if (c.model_type == type) return std::string(prefix) + std::string(kSuffix);
   return "";
