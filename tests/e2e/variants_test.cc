@@ -247,6 +247,37 @@ TEST(Variants, TheUsualModulesAreTheFamilysOwn) {
   EXPECT_EQ(cli::run("train " + (f / "r.yaml") + " --out " + (f / "other")).code, 1);
 }
 
+// PEFT counts whatever is called a bias, a delta layer's dt_bias too: what a run wrote is read, merged and begun from.
+TEST(Variants, BiasesOfDeltaLayersComeBack) {
+  cli::Folder f("delta_biases");
+  const std::string base = cli::golden("qwen3_5"), adapter = f / "out/checkpoint";
+  cli::Tiny t;
+  t.model = "qwen3_5";
+  t.steps = 2;
+  t.method = "{kind: lora, r: 2, alpha: 4, target_modules: [q_proj], bias: all}";
+  write_file_atomic(f / "r.yaml", cli::recipe(t));
+  auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
+  ASSERT_EQ(r.code, 0) << r.out;
+  const auto file = formats::Safetensors::open(adapter + "/adapter_model.safetensors");
+  ASSERT_NE(file.find("base_model.model.model.layers.0.linear_attn.dt_bias"), nullptr);
+  write_file_atomic(f / "rows.jsonl", "{\"ids\":[1,2,3,4,5]}\n");
+  const auto score = [&](const std::string& model) {
+    r = cli::run("score --model " + model + " --dtype float32 --input " + (f / "rows.jsonl") + " --output " +
+                 (f / "o.jsonl"));
+    EXPECT_EQ(r.code, 0) << r.out;
+    return r.code == 0 ? cli::lines(f / "o.jsonl").at(0)["logprobs"] : Json();
+  };
+  const Json want = score(base + " --adapter " + adapter);
+  r = cli::run("merge --model " + base + " --adapter " + adapter + " --out " + (f / "merged"));
+  ASSERT_EQ(r.code, 0) << r.out;
+  const Json got = score(f / "merged");
+  for (size_t i = 1; i < got.size(); ++i) EXPECT_NEAR(got[i].get<double>(), want[i].get<double>(), 1e-4);
+  t.method.insert(t.method.size() - 1, ", init_adapter: \"" + adapter + "\"");
+  write_file_atomic(f / "again.yaml", cli::recipe(t));
+  r = cli::run("train " + (f / "again.yaml") + " --out " + (f / "again"));
+  EXPECT_EQ(r.code, 0) << r.out;
+}
+
 // Known from its headers: not after rows were prepared, which may take hours.
 TEST(Variants, AnAdapterThatNoRunCanStartFromIsRefusedBeforeRowsArePrepared) {
   cli::Folder f("variant_start");

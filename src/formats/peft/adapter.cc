@@ -144,7 +144,7 @@ Part part_of(const std::string& name, const AdapterConfig& config, const std::st
   }
   const std::string to = replaced_name(s);
   const bool kept_base = s.find(".base_layer.weight") != std::string_view::npos;
-  if (to.ends_with(".bias") || kept_base || is_vocabulary(to) ||
+  if (to.ends_with("bias") || kept_base || is_vocabulary(to) ||  // as PEFT counts biases: dt_bias is one
       std::any_of(config.modules_to_save.begin(), config.modules_to_save.end(),
                   [&](const std::string& name) { return is_saved(to, name); }))
     return {{}, false, false, false, to};
