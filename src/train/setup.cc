@@ -530,18 +530,27 @@ void say_half_experts(const config::Recipe& recipe, const formats::ModelConfig& 
   if (model.num_experts == 0) return;
   const auto& targets = recipe.train.method.lora->target_modules;
   const auto names = [&](const char* module) {
-    return std::find(targets.begin(), targets.end(), module) != targets.end();
+    return std::any_of(targets.begin(), targets.end(),
+                       [&](const std::string& t) { return t == module || t == "all-linear"; });
   };
   if (names("gate_proj") != names("up_proj"))
     log::warn(
         "{}: train.method.target_modules names {} and not {}: the experts' adapters train here as they are, but PEFT, "
         "which stacks the two, reads no adapter of one alone: name both where it is to read them",
         recipe.source, names("gate_proj") ? "gate_proj" : "up_proj", names("gate_proj") ? "up_proj" : "gate_proj");
+  const config::LoraBias bias = recipe.train.method.lora->bias;
+  const bool experts = names("gate_proj") || names("up_proj") || names("down_proj");
+  if (model.family->turned_experts &&
+      (bias == config::LoraBias::kAll || (bias == config::LoraBias::kLoraOnly && experts)))
+    log::warn(
+        "{}: train.method.bias: the experts' biases train here, but PEFT neither saves nor reads those of stacked "
+        "experts, and leaves them out: `merge` for it",
+        recipe.source);
   const bool dense = std::any_of(model.layers.begin(), model.layers.end(),
                                  [](const formats::LayerSpec& l) { return l.mlp == formats::LayerSpec::Mlp::kDense; });
   // In either form: it turns single experts' adapters into the stacked ones and takes these names off its list of
   // modules.
-  if (!model.family->stacked_adapters && dense && (names("gate_proj") || names("up_proj") || names("down_proj")))
+  if (!model.family->stacked_adapters && dense && experts)
     log::warn(
         "{}: train.method.target_modules: of a model with experts in some layers alone PEFT takes gate_proj, up_proj "
         "and down_proj for the experts', and leaves out the adapters of the other layers: `merge` them for it",

@@ -309,6 +309,20 @@ TEST(ExpertTargets, ThatPeftCannotReadAreSaidBeforeTraining) {
   }
 }
 
+TEST(ExpertTargets, WhoseBiasesPeftLeavesOutAreSaid) {
+  cli::Folder f("expert_biases");
+  cli::Tiny t;
+  t.model = "gpt_oss";
+  t.steps = 1;
+  for (const auto& [bias, said] : {std::pair{"none", false}, {"all", true}, {"lora_only", true}}) {
+    t.method = fmt::format("{{kind: lora, r: 2, target_modules: all-linear, bias: {}}}", bias);
+    write_file_atomic(f / "r.yaml", cli::recipe(t));
+    const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / bias));
+    ASSERT_EQ(r.code, 0) << r.out;
+    EXPECT_EQ(r.out.find("train.method.bias: the experts' biases") != std::string::npos, said) << r.out;
+  }
+}
+
 TEST(ExpertTargets, OfSomeLayersAreOfAllTheirExperts) {
   cli::Folder f("some_layers");
   cli::Tiny t;
