@@ -7,7 +7,10 @@
 #include "base/text.h"
 #include "config/yaml.h"
 #include "data/first_row.h"
+#include "formats/classifier.h"
 #include "formats/peft.h"
+#include "formats/weight_source.h"
+#include "infer/reward_model.h"
 #include "machine.h"
 #include "model_files.h"
 #include "net/hub.h"
@@ -59,15 +62,31 @@ std::vector<config::Issue> issues_of(const config::Recipe& r, const std::vector<
   return out;
 }
 
+bool is_here(const std::string& name) {
+  return name.starts_with(".") || name.starts_with("/") || fs::exists(name) || !net::is_repo_id(name);
+}
+
+// Whether the head is there, of a reward model that is: in its adapter, or in the model.
+void check_judge(const std::string& name) {
+  std::string model = name;
+  if (formats::Adapter::is_adapter(name)) {
+    const formats::Adapter adapter = formats::Adapter::open(name);
+    model = adapter.config().base_model_name_or_path;
+    if (adapter.replaced().contains(formats::kScoreWeight) || model.empty()) return;
+  }
+  if (!is_here(model)) return;
+  infer::require_score(*formats::WeightSource::open(resolve_model(model, std::nullopt, Fetch::kNever)), name);
+}
+
 // Why what a recipe names beside its model cannot be used, as far as what is here tells: a recipe that runs first, an
 // adapter, a reward model. "" where it can, and of what the Hub has.
 std::string why_not(const std::string& name, bool adapter) try {
   if (name.starts_with(kMadeBefore)) {
     if (const std::string before = name.substr(kMadeBefore.size()); !before.empty()) load_recipe(before);
-  } else if (adapter || formats::Adapter::is_adapter(name)) {
+  } else if (adapter) {
     formats::Adapter::open(name);
-  } else if (name.starts_with(".") || name.starts_with("/") || !net::is_repo_id(name)) {
-    resolve_model(name, std::nullopt, Fetch::kNever);
+  } else {
+    check_judge(name);
   }
   return "";
 } catch (const Error& e) {

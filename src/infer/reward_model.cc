@@ -39,6 +39,12 @@ int64_t RewardModel::bytes(const formats::ModelConfig& config, const models::Lor
          runtime::Program(g, plan_alone(g, ops, settings), ops, settings).bytes().total();
 }
 
+void require_score(const formats::WeightSource& source, const std::string& named) {
+  if (!source.has(formats::kScoreWeight))
+    fail_input("{}: holds no {}: it is no reward model: train one (train.method.kind: reward), or name its adapter",
+               named, formats::kScoreWeight);
+}
+
 RewardModel::RewardModel(const std::string& path, const std::string& adapter, DType type, int64_t longest,
                          kernels::Ops& ops)
     : source_(formats::WeightSource::open(path)),
@@ -47,9 +53,7 @@ RewardModel::RewardModel(const std::string& path, const std::string& adapter, DT
   if (!adapter.empty()) lora_ = checkpoint::adapter_plan(adapter, config().family);
   graph_ = models::build(config(), build_options(type, longest_, adapter.empty() ? nullptr : &lora_));
   const bool given = !adapter.empty() && formats::Adapter::open(adapter).replaced().contains(formats::kScoreWeight);
-  if (!given && checkpoint::lacks_head(graph_, *source_))
-    fail_input("{}: holds no {}: it is no reward model: train one (train.method.kind: reward), or name its adapter",
-               adapter.empty() ? path : adapter, formats::kScoreWeight);
+  if (!given) require_score(*source_, adapter.empty() ? path : adapter);
   params_ = std::make_unique<runtime::ParamStore>(graph_, false, ops.device());
   checkpoint::load_base(graph_, *params_, *source_);
   if (!adapter.empty()) checkpoint::load_adapter(adapter, graph_, *params_, nullptr, config().family);

@@ -18,6 +18,9 @@
 
 namespace mxt::infer {
 
+// Errors (kBadInput): the weights hold no head; `named` is what the message calls them.
+void require_score(const formats::WeightSource& source, const std::string& named);
+
 class RewardModel {
  public:
   // `path`: HF folder of a classifier, or the base of `adapter`, a PEFT folder that has the head ("" for none).

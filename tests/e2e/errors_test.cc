@@ -107,6 +107,8 @@ TEST(Errors, AdaptersAndJudgesThatAreNotThereAreNamedBeforeARun) {
            {"reward: model, reward_model: \"recipe:nope\"", "train.method.reward_model: ", "no recipe nope"},
            {"rewards: [{kind: exact}, {kind: model, model: ./nowhere}]",
             "train.method.rewards[1].model: ", "./nowhere"},
+           {"reward: model, reward_model: \"" + cli::golden("llama_mqa") + "\"",
+            "train.method.reward_model: ", "holds no score.weight"},
            {"rewards: [{kind: model, model: \"" + (f / "odd") + "\"}]",
             "train.method.rewards[0].model: ", f / "odd"}}) {
     write_file_atomic(f / "r.yaml", "meta: {project: test, run_name: judged}\nhardware: {name: cpu}\nmodel: {name: \"" +
