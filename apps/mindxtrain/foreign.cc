@@ -28,8 +28,10 @@ extern char** environ;
 namespace mxt::app {
 namespace {
 
+// Not from the working directory, which -c looks in first: a trl.py there is somebody's own program.
 constexpr const char* kVersions =
-    "import json, platform, trl, transformers, peft, torch, datasets; print(json.dumps({'python': "
+    "import sys; sys.path = [p for p in sys.path if p]; import json, platform, trl, transformers, peft, torch, "
+    "datasets; print(json.dumps({'python': "
     "platform.python_version(), 'trl': trl.__version__, 'transformers': transformers.__version__, 'peft': "
     "peft.__version__, 'torch': torch.__version__, 'datasets': datasets.__version__}))";
 

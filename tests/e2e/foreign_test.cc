@@ -52,6 +52,18 @@ TEST(Backend, WithoutTrlOrForAnotherTrainerTheRemedyIsNamed) {
   EXPECT_TRUE(says(a, "mindxtrain export ")) << a.out;
 }
 
+// A trl.py of somebody's own, say.
+TEST(Backend, ProgramsInTheWorkingDirectoryAreNotTakenForPackages) {
+  Folder f("backend_own");
+  make_folders(f / "work");
+  for (const char* name : {"trl", "transformers", "peft", "torch", "datasets"})
+    write_file_atomic(f / (std::string("work/") + name + ".py"), "__version__ = 'own'\n");
+  write_file_atomic(f / "r.yaml", recipe({.extra = "  backend: trl\n"}));
+  const Result r = run("run " + (f / "r.yaml") + " --out " + (f / "out"),
+                       "cd " + (f / "work") + "; MINDXTRAIN_PYTHON=/usr/bin/python3");
+  EXPECT_FALSE(says(r, "trl own")) << r.out;
+}
+
 TEST(Backend, WhatTrlCannotExpressIsRefusedBeforeAnythingIsPrepared) {
   const std::pair<const char*, const char*> bad[] = {
       {"{kind: dpo, loss: simpo}", "train.method.loss: TRL cannot train by simpo"},
