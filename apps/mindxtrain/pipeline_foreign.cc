@@ -80,14 +80,21 @@ std::vector<uint32_t> whole_order(const config::Recipe& r, int64_t rows, int64_t
   return all;
 }
 
-// Highest N of FOLDER/checkpoint-N; 0 where there is none.
+// Highest N of FOLDER/checkpoint-N; 0 where there is none. What a killed trainer left of one is removed: it would go on
+// from the last, and writes trainer_state.json when all else is there.
 int64_t saved_step(const std::string& folder) {
   int64_t last = 0;
+  std::vector<fs::path> partial;
   std::error_code ec;
   for (const auto& entry : fs::directory_iterator(folder, ec)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with("checkpoint-")) last = std::max<int64_t>(last, std::atoll(name.c_str() + 11));
+    const std::string name = entry.path().filename().string(), state = entry.path().string() + "/trainer_state.json";
+    if (!name.starts_with("checkpoint-")) continue;
+    if (fs::exists(state) && Json::accept(read_file(state)))
+      last = std::max<int64_t>(last, std::atoll(name.c_str() + 11));
+    else
+      partial.push_back(entry.path());
   }
+  for (const fs::path& left : partial) fs::remove_all(left, ec);
   return last;
 }
 

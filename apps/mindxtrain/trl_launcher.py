@@ -3,6 +3,7 @@
 usage: launch.py JOB.json FD      one JSON line a step is written to the file descriptor FD; SIGTERM saves and ends with 4
 """
 import array
+import ctypes
 import importlib
 import json
 import os
@@ -10,6 +11,7 @@ import signal
 import sys
 import time
 
+ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))  # PR_SET_PDEATHSIG: who resumes a run that was killed has its folder alone
 job = json.load(open(sys.argv[1]))
 out = os.fdopen(int(sys.argv[2]), "w", buffering=1)
 
