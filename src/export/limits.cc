@@ -137,6 +137,11 @@ void list_stages(const Job& job, Settings* s) {
   stage(r.quantize && r.quantize->enabled, "quantize");
   stage(r.serve.has_value(), "serve");
   stage(r.publish && r.publish->enabled, "publish");
+  if (!r.train.env.empty() && !s->yaml.contains("env")) {
+    std::string all;
+    for (const auto& [name, value] : r.train.env) all += fmt::format("{}{}={}", all.empty() ? "" : ", ", name, value);
+    s->differs.push_back("train.env: the settings have no place for it, set it where it is started: " + all);
+  }
   s->absent.push_back("autotune, receipt: there is no plan and no receipt there");
 }
 

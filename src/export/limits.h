@@ -32,7 +32,7 @@ void need_form(const Job& job, std::string_view title, std::initializer_list<For
 // Errors (kMissing): the recipe has any of these, which the target lacks: "lora_plus", "init_adapter", "muon" …
 void refuse(const Job& job, std::string_view title, Names lacks);
 
-// Stages of the recipe that no trainer has, for Settings::absent.
+// Stages of the recipe that no trainer has, for Settings::absent, and variables that the settings so far leave out.
 void list_stages(const Job& job, Settings* s);
 
 }  // namespace mxt::exporting

@@ -132,7 +132,9 @@ std::vector<Rollout> Sampler::sample(int64_t draw, const std::vector<Prompt>& pr
   for (size_t p = 0; p < out.size(); ++p) {
     const std::string prompt = out[p].text = decode_(prompts[p].ids);
     for (Completion& c : out[p].completions) {
-      if (!c.error.empty() || c.ids.empty()) fail_input("sampling an answer failed: {}", c.error);
+      if (!c.error.empty() || c.ids.empty())
+        fail_input("sampling an answer failed: {}{}", c.error,
+                   draw > 0 ? "; if the steps before have spoilt them, lower train.optimizer.lr" : "");
       std::span<const int32_t> said(c.ids);
       if (std::find(ends_.begin(), ends_.end(), c.ids.back()) != ends_.end()) said = said.first(said.size() - 1);
       c.text = c.turns.empty() ? decode_(said) : c.turns.back().text;

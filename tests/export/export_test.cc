@@ -252,6 +252,17 @@ TEST(Export, WhatATargetCannotExpressIsNamed) {
   EXPECT_THROW(target_of("axolotls"), Error);
 }
 
+TEST(Export, VariablesThatSettingsCannotHoldAreSaid) {
+  const std::string out = fresh("env");
+  const auto r = recipe(kToolCalls, "{kind: lora}", std::string(kSteps) + "  env: {FOO: \"a: b\", BAR: \"1\"}\n");
+  const Job job = job_of(r, out);
+  for (const char* target : {"axolotl", "llama_factory", "unsloth"})
+    EXPECT_NE(settings(target, job).find("started: BAR=1, FOO=a: b\n"), std::string::npos) << settings(target, job);
+  const std::string trl = settings("trl", job);
+  EXPECT_NE(trl.find("FOO: \"a: b\""), std::string::npos) << trl;
+  EXPECT_EQ(trl.find("train.env"), std::string::npos) << trl;
+}
+
 TEST(Export, RowsBecomeWhatTheTargetReads) {
   const std::string f = fresh("rows");
   write_file_atomic(f + "/a.jsonl", R"({"conversations":[{"from":"human","value":"hi"},{"from":"gpt","value":"ho"}]})"
