@@ -128,7 +128,14 @@ train:
     EXPECT_FALSE(fs::exists(f / (std::string(out) + "/metrics.jsonl")));
   };
   says(weights, "language_model", "it is no reward model");
-  says(cli::golden("qwen3_gqa"), "other_tokens", "another tokenizer than the policy");
+  says(cli::golden("qwen3_gqa"), "no_head", "holds no score.weight");
+  // One that has a head, and no tokenizer beside it.
+  const std::string head = R"({"score.weight":{"dtype":"F32","shape":[1,8],"data_offsets":[0,32]}})";
+  make_folders(f / "judge");
+  write_file_atomic(f / "judge/config.json", read_file(cli::golden("qwen3_gqa") + "/config.json"));
+  write_file_atomic(f / "judge/model.safetensors",
+                    std::string{static_cast<char>(head.size()), 0, 0, 0, 0, 0, 0, 0} + head + std::string(32, '\0'));
+  says(f / "judge", "other_tokens", "another tokenizer than the policy");
 }
 
 }  // namespace
