@@ -381,6 +381,9 @@ TEST(Shape, ColumnMapDecidesAlone) {
 TEST(Shape, QuestionsAndInstructionsBecomeChats) {
   EXPECT_EQ(messages(R"({"question":"Q","answer":"A"})"),
             R"([{"role":"user","content":"Q"},{"role":"assistant","content":"A"}])");
+  for (const char* number : {"204", "-7", "0.5", "123456789012345678901234567890"})
+    EXPECT_EQ(messages(fmt::format(R"({{"question":"Q","answer":{}}})", number).c_str()),
+              fmt::format(R"([{{"role":"user","content":"Q"}},{{"role":"assistant","content":"{}"}}])", number));
   EXPECT_EQ(
       messages(R"({"instruction":"Do","input":"this","output":"done","system":"S"})"),
       R"([{"role":"system","content":"S"},{"role":"user","content":"Do\n\nthis"},{"role":"assistant","content":"done"}])");
@@ -582,6 +585,8 @@ TEST(Shape, PreferenceAndReferenceRowsAreChecked) {
   EXPECT_HAS(check(R"({"chosen":[{"role":"user","content":"x"}],"rejected":[{"role":"user","content":"x"}]})"),
              "are equal");
   EXPECT_EQ(check(R"({"prompt":"p","answer":"4"})"), "");
+  EXPECT_EQ(check(R"({"prompt":"p","answer":204})"), "");
+  EXPECT_HAS(check(R"({"prompt":"p","answer":true})"), "a text is needed");
   // An answer without words or calls is none, however it is written.
   const auto pair = [&](const char* chosen, const char* rejected) {
     return check(fmt::format(R"({{"prompt":[{{"role":"user","content":"x"}}],"chosen":[{{"role":"assistant",{}}}],)"

@@ -295,7 +295,8 @@ Example read_chat(const RowView& row, Shape shape) {
   } else if (shape == Shape::kCalls) {
     messages = read_calls(row);
   } else {
-    messages = OrderedJson::array({message("user", row.text("question")), message("assistant", row.text("answer"))});
+    messages =
+        OrderedJson::array({message("user", row.text("question")), message("assistant", row.text_or_number("answer"))});
   }
   if (shape == Shape::kAlpaca || shape == Shape::kQuestion) {
     e.pictures = read_sources(row);

@@ -382,6 +382,11 @@ const std::string& RowView::text(std::string_view ours) const {
   return v.get_ref<const std::string&>();
 }
 
+std::string RowView::text_or_number(std::string_view ours) const {
+  const OrderedJson& v = need(ours);
+  return v.is_number() || big_integer(v) ? json_text(v) : text(ours);
+}
+
 std::string RowView::optional_text(std::string_view ours) const {
   const OrderedJson* v = find(ours);
   if (v && !v->is_string()) wrong_type(ours, *v, "a text");

@@ -196,7 +196,7 @@ Example read_labelled(const RowView& row) {
 
 Example read_reference(const RowView& row) {
   const OrderedJson& prompt = row.need("prompt");
-  const std::string& answer = row.text("answer");
+  const std::string answer = row.text_or_number("answer");
   if (!prompt.is_array()) return text_answer(row.text("prompt"), answer);
   const OrderedJson last = OrderedJson::array({{{"role", "assistant"}, {"content", answer}}});
   return chat_of(row, prompt, "prompt", last, "answer");

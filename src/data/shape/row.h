@@ -31,6 +31,7 @@ class RowView {
   const OrderedJson& need(std::string_view ours) const;
   const std::string& text(std::string_view ours) const;  // a required text
   std::string optional_text(std::string_view ours) const;
+  std::string text_or_number(std::string_view ours) const;  // a number digit by digit
   [[noreturn]] void wrong_type(std::string_view ours, const OrderedJson& value, std::string_view wanted) const;
   const std::string& where() const { return where_; }
 
