@@ -9,19 +9,30 @@ namespace mxt::kernels::MXT_GPU_NS {
 inline int64_t chunk_rows(int64_t rows) { return rows <= 64 * 256 ? 64 : ceil_div(rows, 256); }
 inline int64_t chunk_count(int64_t rows) { return ceil_div(rows, chunk_rows(rows)); }
 
-// out[c] (+)= Σ_chunk partial[chunk·stride + c]
-static __global__ void add_chunks(const float* partial, int64_t chunks, int64_t stride, int64_t cols, float* out,
-                                  bool accumulate) {
-  const int64_t c = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (c >= cols) return;
-  float sum = accumulate ? out[c] : 0.0f;
-  for (int64_t i = 0; i < chunks; ++i) sum += partial[i * stride + c];
+// out[c] (+)= Σ_chunk partial[chunk·stride + c]: 32 columns a block, each eighth chunk a row of it, then the eight in
+// order. A thread that went through all chunks would wait for memory most of the time: there are few columns.
+static __global__ void __launch_bounds__(256)
+    add_chunks(const float* partial, int64_t chunks, int64_t stride, int64_t cols, float* out, bool accumulate) {
+  __shared__ float space[8][32];
+  const int lane = threadIdx.x % 32, deep = threadIdx.x / 32;
+  const int64_t c = static_cast<int64_t>(blockIdx.x) * 32 + lane;
+  float sum = 0.0f;
+  if (c < cols) {
+#pragma unroll 8
+    for (int64_t i = deep; i < chunks; i += 8) sum += partial[i * stride + c];
+  }
+  space[deep][lane] = sum;
+  __syncthreads();
+  if (deep > 0 || c >= cols) return;
+  sum = accumulate ? out[c] : 0.0f;
+#pragma unroll
+  for (int d = 0; d < 8; ++d) sum += space[d][lane];
   out[c] = sum;
 }
 static inline void add_chunks(Stream s, const float* partial, int64_t chunks, int64_t stride, int64_t cols, float* out,
                               bool accumulate) {
   if (out == nullptr) return;
-  add_chunks<<<static_cast<unsigned>(ceil_div(cols, 128)), 128, 0, s>>>(partial, chunks, stride, cols, out, accumulate);
+  add_chunks<<<static_cast<unsigned>(ceil_div(cols, 32)), 256, 0, s>>>(partial, chunks, stride, cols, out, accumulate);
   check_launch("add_chunks");
 }
 
