@@ -77,7 +77,8 @@ kernels::KernelPlan probe(const runtime::Program& program, kernels::Backend& b) 
       if (call.row_absmax) call.row_absmax = static_cast<float*>(maxima.data());
       if (call.tail_a.cols > 0) call.tail_a.p = operands[0].data(), call.tail_b.p = operands[1].data();
       call.a.p = operands[first].data(), call.b.p = operands[first + 1].data(), call.c.p = operands[2].data(),
-      call.bias = nullptr, call.a_scale = call.b_scale = nullptr, call.algo = static_cast<int>(i);
+      call.bias = call.bias != nullptr ? operands[0].data() : nullptr, call.a_scale = call.b_scale = nullptr,
+      call.algo = static_cast<int>(i);
       // Back to back for about 15 ms: a step keeps the card at its power limit, where clocks are lower and the ranking
       // is another.
       d.mark(from);

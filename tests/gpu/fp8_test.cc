@@ -314,10 +314,11 @@ TEST_F(Gpu, ProductsOfE4m3OperandsByTiles) {
        {Shape{64, 64, 64}, {1, 48, 32}, {16, 32, 12288}, {300, 272, 144}, {130, 512, 400}, {129, 16, 16}})
     for (const int64_t ranks : {0, 16, 48, 96}) {
       const bool across = ranks % 32 == 0, scaled = ranks < 48;
-      check_product({s.m, s.n, s.k, ranks, across, DType::kBF16, false, scaled, false, algorithm("tiles")});
+      for (const bool bias : {false, true})
+        check_product({s.m, s.n, s.k, ranks, across, DType::kBF16, false, scaled, bias, algorithm("tiles")});
     }
   for (const bool across : {true, false})
-    check_product({2500, 2560, 32, 16, across, DType::kBF16, false, true, false, algorithm("tiles")});
+    check_product({2500, 2560, 32, 16, across, DType::kBF16, false, true, !across, algorithm("tiles")});
   check_product({2500, 2560, 64, 0, false, DType::kBF16, false, true, false, algorithm("tiles")});  // one step a tile
 }
 

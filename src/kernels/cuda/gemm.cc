@@ -186,7 +186,9 @@ GemmRunner::Plan& GemmRunner::plan_for(const Gemm& g, bool epilogue_bias) {
   int found = 0;
   const cublasStatus_t s = cublasLtMatmulAlgoGetHeuristic(impl_->lt, p.desc.h, p.left.h, p.right.h, p.out.h, p.out.h,
                                                           pref.h, kAlgorithms, p.ranked.data(), &found);
-  if (s != CUBLAS_STATUS_SUCCESS || found == 0)
+  if (epilogue_bias && (s != CUBLAS_STATUS_SUCCESS || found == 0))
+    found = 0;
+  else if (s != CUBLAS_STATUS_SUCCESS || found == 0)
     fail_missing("cuBLASLt has no algorithm for m {} n {} k {} (ld {} {} {}, {}{}, {} to {}): {}", key[0], key[1],
                  key[2], key[3], key[4], key[5], g.trans_a ? 't' : 'n', g.trans_b ? 't' : 'n', name_of(g.a.type),
                  name_of(g.c.type), cublasLtGetStatusString(s));
@@ -204,7 +206,10 @@ void GemmRunner::run(const Gemm& g, void* workspace, size_t bytes, cudaStream_t 
 
 // The library's own product, and the bias that it does not add itself.
 void GemmRunner::multiply(const Gemm& g, void* workspace, cudaStream_t stream) {
-  const bool fp8 = g.a.type == DType::kF8E4M3, epilogue_bias = g.bias != nullptr && g.bias_type == g.c.type && !fp8;
+  const bool fp8 = g.a.type == DType::kF8E4M3;
+  // Beside E4M3 operands the library adds a bias of bf16 alone.
+  bool epilogue_bias = g.bias != nullptr && g.bias_type == g.c.type && !(fp8 && g.bias_type != DType::kBF16);
+  epilogue_bias = epilogue_bias && !plan_for(g, true).ranked.empty();
   Plan& p = plan_for(g, epilogue_bias);
   if (fp8 && device::card().fp8_row_scales) set_scales(p, g);
   if (epilogue_bias)

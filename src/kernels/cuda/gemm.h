@@ -32,7 +32,7 @@ class GemmRunner {
   void run_unscaled(const Gemm& g, void* workspace, size_t bytes, cudaStream_t stream);
   void run_with_tail(const Gemm& g, void* workspace, size_t bytes, cudaStream_t stream);
   void set_scales(Plan& p, const Gemm& g);
-  Plan& plan_for(const Gemm& g, bool epilogue_bias);
+  Plan& plan_for(const Gemm& g, bool epilogue_bias);  // without algorithms where the library does not add the bias
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -29,6 +29,7 @@ constexpr int kLeastGroup = 8;
 
 struct HeldArgs {
   const float *a_scale, *b_scale;  // null: 1
+  const bf16* bias;                // of each column; null: none
   unsigned* row_absmax;            // the bits of floats that are not negative, which order as the floats do; or null
   int row_parts, part_columns;     // of tiles
   int m, n, steps, tail_steps;     // stages of E4M3; of the tail, 64 terms each
@@ -116,6 +117,12 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
       if (a.b_scale != nullptr)
         for (int i = 0; i < 2; ++i)
           if (col + thread + i * 128 < a.n) right_scale[i] = a.b_scale[col + thread + i * 128];
+      // A thread keeps the bias of every fourth pair of its warp's columns, beginning with its own, of 32 of them.
+      uint32_t bias[4] = {};
+      if (a.bias != nullptr)
+        for (int i = 0; i < 4; ++i)
+          if (const int c = col + (lane / 4 * 4 + i) * 8 + lane % 4 * 2; c < a.n)
+            bias[i] = pack_bf16(to_float(a.bias[c]), c + 1 < a.n ? to_float(a.bias[c + 1]) : 0.0f);
       float d[128];
       int last = 0;
       for (int k = 0; k < a.steps; ++k, ring.advance()) {
@@ -142,6 +149,13 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
         const float2 b = *reinterpret_cast<const float2*>(s.b_scale[w] + j * 8 + lane % 4 * 2);
         d[j * 4] *= top * b.x, d[j * 4 + 1] *= top * b.y, d[j * 4 + 2] *= below * b.x, d[j * 4 + 3] *= below * b.y;
       }
+      if (a.bias != nullptr)
+#pragma unroll
+        for (int j = 0; j < 32; ++j) {
+          const uint32_t pair = __shfl_sync(0xffffffffu, bias[j % 4], j / 4 * 4 + lane % 4);
+          const float left = __uint_as_float(pair << 16), right = __uint_as_float(pair & 0xffff0000u);
+          d[j * 4] += left, d[j * 4 + 1] += right, d[j * 4 + 2] += left, d[j * 4 + 3] += right;
+        }
       for (int k = 0; k < a.tail_steps; ++k, ring.advance()) {
         const int i = ring.slot;
         s.full[i].wait(ring.parity);
@@ -208,9 +222,10 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
 bool rowwise_fp8_gemm_covers(const Gemm& g) {
   if (!device::card().warpgroups) return false;
   const bool tail = g.tail_a.cols > 0;
-  return g.a.type == DType::kF8E4M3 && g.c.type == DType::kBF16 && !g.accumulate && g.bias == nullptr &&
-         even_rows(g.a) && even_rows(g.b) && even_rows(g.c) && g.a.cols > 0 &&
-         (g.row_parts == 1 || g.c.cols / g.row_parts % kCols == 0) && g.c.rows < (1 << 30) && g.c.cols < (1 << 30) &&
+  return g.a.type == DType::kF8E4M3 && g.c.type == DType::kBF16 && !g.accumulate &&
+         (g.bias == nullptr || g.bias_type == DType::kBF16) && even_rows(g.a) && even_rows(g.b) && even_rows(g.c) &&
+         g.a.cols > 0 && (g.row_parts == 1 || g.c.cols / g.row_parts % kCols == 0) && g.c.rows < (1 << 30) &&
+         g.c.cols < (1 << 30) &&
          (!tail || (g.tail_a.type == DType::kBF16 && even_rows(g.tail_a) && even_rows(g.tail_b)));
 }
 
@@ -223,7 +238,8 @@ void rowwise_fp8_gemm(cudaStream_t stream, const Gemm& g) {
   if (rowwise_fp8_few_covers(g)) return rowwise_fp8_few(stream, g);
   const bool tail = g.tail_a.cols > 0, down = tail && !g.tail_trans_b;
   HeldArgs a{};
-  a.a_scale = g.a_scale, a.b_scale = g.b_scale, a.row_absmax = reinterpret_cast<unsigned*>(g.row_absmax);
+  a.a_scale = g.a_scale, a.b_scale = g.b_scale, a.bias = static_cast<const bf16*>(g.bias),
+  a.row_absmax = reinterpret_cast<unsigned*>(g.row_absmax);
   a.row_parts = g.row_parts, a.part_columns = static_cast<int>(ceil_div(g.c.cols / g.row_parts, kCols));
   a.m = static_cast<int>(g.c.rows), a.n = static_cast<int>(g.c.cols);
   a.steps = static_cast<int>(ceil_div(g.a.cols, 128)), a.tail_steps = static_cast<int>(ceil_div(g.tail_a.cols, 64)),

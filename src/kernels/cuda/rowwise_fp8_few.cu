@@ -19,6 +19,7 @@ constexpr int64_t kMostRows = 2 * kRows;
 
 struct FewArgs {
   const float *a_scale, *b_scale;  // null: 1
+  const bf16* bias;                // of each column; null: none
   unsigned* row_absmax;            // as in rowwise_fp8.cu
   bf16* c;
   int64_t ldc;
@@ -156,6 +157,10 @@ __global__ void __cluster_dims__(kParts, 1, 1) __launch_bounds__(kThreads, 2)
                                        : *reinterpret_cast<const float4*>(&s.sums[r][c + q * 4]);
           v[q * 4] += of.x, v[q * 4 + 1] += of.y, v[q * 4 + 2] += of.z, v[q * 4 + 3] += of.w;
         }
+      if (a.bias != nullptr)
+#pragma unroll
+        for (int e = 0; e < 8; ++e)
+          if (col + e < a.n) v[e] += to_float(a.bias[col + e]);
       const uint4 y =
           make_uint4(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]), pack_bf16(v[4], v[5]), pack_bf16(v[6], v[7]));
       const bool there = row < a.m && col < a.n;
@@ -203,7 +208,8 @@ bool rowwise_fp8_few_covers(const Gemm& g) {
 
 void rowwise_fp8_few(cudaStream_t stream, const Gemm& g) {
   FewArgs a{};
-  a.a_scale = g.a_scale, a.b_scale = g.b_scale, a.row_absmax = reinterpret_cast<unsigned*>(g.row_absmax);
+  a.a_scale = g.a_scale, a.b_scale = g.b_scale, a.bias = static_cast<const bf16*>(g.bias),
+  a.row_absmax = reinterpret_cast<unsigned*>(g.row_absmax);
   a.c = static_cast<bf16*>(g.c.p), a.ldc = g.c.ld;
   a.row_parts = g.row_parts, a.part_columns = static_cast<int>(ceil_div(g.c.cols, g.row_parts));
   a.m = static_cast<int>(g.c.rows), a.n = static_cast<int>(g.c.cols);
