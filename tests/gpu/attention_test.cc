@@ -168,28 +168,31 @@ TEST_F(Gpu, CudnnAttention) {
 
 // Our gradient of cuDNN's forward pass, where it covers the call: heads shared by one, two, three and six; documents of
 // every length around a tile's, and so many that their list is made by more than one warp.
-TEST_F(Gpu, CudnnTilesAttention) {
-  Case many{{}, 2, 1, 128, 0, false};
+void compare_tiles(int64_t d) {
+  Case many{{}, 2, 1, d, 0, false};
   for (int i = 0; i < 200; ++i) many.lengths.push_back(i % 41 == 0 ? 60 + i : i % 7);
-  for (const Case& c : {Case{{64}, 1, 1, 128, 0, true}, Case{{17}, 2, 2, 128, 0, false},
-                        Case{{128, 128}, 4, 2, 128, 0, true}, Case{{1, 70, 3, 140}, 6, 1, 128, 0, false},
-                        Case{{63, 64, 65, 127, 128, 129, 0, 191, 192, 193}, 3, 1, 128, 0, false}, many}) {
-    SCOPED_TRACE(fmt::format("{} documents, {}/{} heads", c.lengths.size(), c.heads, c.kv));
+  for (const Case& c : {Case{{64}, 1, 1, d, 0, true}, Case{{17}, 2, 2, d, 0, false}, Case{{128, 128}, 4, 2, d, 0, true},
+                        Case{{1, 70, 3, 140}, 6, 1, d, 0, false},
+                        Case{{63, 64, 65, 127, 128, 129, 0, 191, 192, 193}, 3, 1, d, 0, false}, many}) {
+    SCOPED_TRACE(fmt::format("{} documents, {}/{} heads of {}", c.lengths.size(), c.heads, c.kv, d));
     compare(c, DType::kBF16, 0, false);
   }
   // Windows that end within a tile, at its edge and one key on, in blocks of one tile and of two.
   for (const int64_t window : {1, 2, 63, 64, 65, 66, 127, 128, 129, 200, 513}) {
-    SCOPED_TRACE(fmt::format("window {}", window));
-    compare({{63, 64, 65, 0, 193, 320, 1}, 3, 1, 128, window, false}, DType::kBF16, 0, false);
-    compare({{256, 256}, 4, 2, 128, window, true}, DType::kBF16, 0, false);
+    SCOPED_TRACE(fmt::format("heads of {}, window {}", d, window));
+    compare({{63, 64, 65, 0, 193, 320, 1}, 3, 1, d, window, false}, DType::kBF16, 0, false);
+    compare({{256, 256}, 4, 2, d, window, true}, DType::kBF16, 0, false);
     many.window = window;
     compare(many, DType::kBF16, 0, false);
   }
   for (const int64_t window : {0, 513}) {
-    compare({{1300}, 2, 1, 128, window, false}, DType::kBF16, 0, false);
-    compare({{129, 700, 300, 257}, 2, 2, 128, window, false}, DType::kBF16, 0, false);
+    SCOPED_TRACE(fmt::format("heads of {}, window {}", d, window));
+    compare({{1300}, 2, 1, d, window, false}, DType::kBF16, 0, false);
+    compare({{129, 700, 300, 257}, 2, 2, d, window, false}, DType::kBF16, 0, false);
   }
 }
+TEST_F(Gpu, CudnnTilesAttentionOf64) { compare_tiles(64); }
+TEST_F(Gpu, CudnnTilesAttentionOf128) { compare_tiles(128); }
 
 // More documents of a length than one call takes, lengths of every kind in between, and empty ones.
 TEST_F(Gpu, CudnnAttentionOfManyDocuments) {

@@ -20,10 +20,11 @@
 namespace mxt::kernels::cuda {
 namespace {
 
-constexpr int kTile = 64, kBlock = 128,
-              kD = kTilesHead;     // rows of a tile, of what a block owns: a tile for each warpgroup
-constexpr int kThreads = 3 * 128;  // one warpgroup that copies, two that multiply
-constexpr int kTileBytes = kTile * kD * 2, kHalf = kTile * 128;  // of a tile of rows; of its first 64 columns
+constexpr int kTile = 64, kBlock = 128;  // rows of a tile, of what a block owns: a tile for each warpgroup
+constexpr int kThreads = 3 * 128;        // one warpgroup that copies, two that multiply
+constexpr int kBox = kTile * 128;        // bytes of 64 columns of a tile of rows
+template <int D>
+constexpr int kBoxes = D / 64;  // of a tile of rows, in heads of D
 constexpr int kScoreBytes = kTile * kTile * 2;
 constexpr int kReaders = 256;      // threads that multiply: each says that it is done with a stage
 constexpr int kMostBlocks = 1024;  // of a document
@@ -58,20 +59,23 @@ __host__ __device__ constexpr int64_t steps_before(int64_t tile, int64_t back) {
 }
 // The first tile of keys that a tile of queries sees.
 __host__ __device__ constexpr int first_key(int tile, int back) { return tile > back ? tile - back : 0; }
+// Of a tile of queries, in the order in which key_blocks' threads want them, 16 each: see place_of().
 struct Stats {
-  float lse2, delta;
+  float lse2[kTile], delta[kTile];
 };
+constexpr int kStatsBytes = static_cast<int>(sizeof(Stats));
+__device__ __forceinline__ int place_of(int query) { return query % 8 / 2 * 16 + query / 8 * 2 + query % 2; }
 
 struct TilesArgs {
   const Task* tasks;
   const Tile* table;
-  const Stats* stats;  // [heads][tiles][64]
+  const Stats* stats;  // [heads][tiles]
   unsigned char* ds;   // [heads of this part][pairs]: 64 keys × 64 queries as shared memory wants them
   bf16 *dq, *dk, *dv;
   int64_t lddq, lddk, lddv, tiles, pairs;
   int heads, kv_heads, first_kv, kv_count;  // of all; key heads of this part
   int window, back;                         // kNoWindow: none
-  float scale;
+  float scale, factor;                      // factor: scale·log2 e
 };
 
 // Documents to tiles and blocks, in one block of threads. The order among blocks that have equally much to do is
@@ -128,30 +132,34 @@ struct StatsArgs {
   int64_t ldo, lddo;
   StatsLayout at;
 };
+template <int D>
 __global__ void __launch_bounds__(256) make_stats(const StatsArgs a) {
   allow_next_grid();
   wait_for_previous_grid();
   const Tile tile = a.tiles[blockIdx.x];
-  const int64_t h = blockIdx.y, lane = threadIdx.x % 16;
+  const int64_t h = blockIdx.y;
+  constexpr int kLanes = D / 8;
+  const int64_t lane = threadIdx.x % kLanes;
 #pragma unroll
-  for (int r = static_cast<int>(threadIdx.x) / 16; r < kTile; r += 16) {
+  for (int r = static_cast<int>(threadIdx.x) / kLanes; r < kTile; r += 256 / kLanes) {
     const int64_t t = tile.index * kTile + r, row = tile.begin + t;
     float x[8], y[8], sum = 0;
     if (t < tile.length) {
-      load<bf16, 8>(a.dout, row * a.lddo + h * kD + lane * 8).unpack(x);
-      load<bf16, 8>(a.out, row * a.ldo + h * kD + lane * 8).unpack(y);
+      load<bf16, 8>(a.dout, row * a.lddo + h * D + lane * 8).unpack(x);
+      load<bf16, 8>(a.out, row * a.ldo + h * D + lane * 8).unpack(y);
 #pragma unroll
       for (int i = 0; i < 8; ++i) sum += x[i] * y[i];
     }
 #pragma unroll
-    for (int m = 8; m > 0; m /= 2) sum += shuffle_xor(sum, m);
+    for (int m = kLanes / 2; m > 0; m /= 2) sum += shuffle_xor(sum, m);
     if (lane == 0) {
       const float lse =
           t < tile.length
               ? a.lse[tile.document * a.at.document + tile.begin * a.at.offset + h * a.at.head + t * a.at.token] *
                     kLog2E
               : INFINITY;
-      a.stats[(h * gridDim.x + blockIdx.x) * kTile + r] = {lse, sum};
+      Stats& to = a.stats[h * gridDim.x + blockIdx.x];
+      to.lse2[place_of(r)] = lse, to.delta[place_of(r)] = sum;
     }
   }
 }
@@ -162,46 +170,59 @@ __device__ __forceinline__ float exp2_fast(float x) {
   return y;
 }
 
-// A place in a ring of stages.
+// A place in a ring of N stages.
 template <int N>
 struct Turn {
-  int slot = 0, parity = 0;
-  __device__ void advance() {
-    if (++slot == N) slot = 0, parity ^= 1;
-  }
+  static_assert(N % 2 == 0 && (N & (N - 1)) == 0);
+  unsigned count = 0;
+  __device__ int slot() const { return static_cast<int>(count % N); }
+  __device__ int parity() const { return static_cast<int>(count / N % 2); }
+  __device__ void advance() { ++count; }
 };
 
 constexpr int kKeyStages = 4;
+template <int D>
 struct KeyShared {
-  unsigned char k[2 * kTileBytes], v[2 * kTileBytes];
-  unsigned char q[kKeyStages][kTileBytes], dout[kKeyStages][kTileBytes];
-  Stats stats[kKeyStages][kTile];
+  unsigned char k[kBoxes<D> * 2][kBox], v[kBoxes<D> * 2][kBox];  // both tiles' first 64 columns, then their second
+  unsigned char q[kKeyStages][kBoxes<D>][kBox], dout[kKeyStages][kBoxes<D>][kBox];
+  Stats stats[kKeyStages];
   Mbarrier full[kKeyStages], empty[kKeyStages], keys;
 };
 
-__device__ __forceinline__ void store_sums(const float (&d)[64], float factor, bf16* to, int64_t ld, int rows) {
+template <int N>
+__device__ __forceinline__ void store_sums(const float (&d)[N], float factor, bf16* to, int64_t ld, int rows) {
   const int lane = static_cast<int>(threadIdx.x) % 32, row = static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     if (row + half * 8 >= rows) continue;
     auto* line = reinterpret_cast<uint32_t*>(to + (row + half * 8) * ld) + lane % 4;
 #pragma unroll
-    for (int j = 0; j < 16; ++j)
+    for (int j = 0; j < N / 4; ++j)
       line[j * 4] = pack_bf16(d[j * 4 + half * 2] * factor, d[j * 4 + half * 2 + 1] * factor);
   }
 }
 
-// d = a·bᵀ of 64 rows of a block and a tile's, over all of kD; a group of its own.
+// d = a·bᵀ of 64 rows of a block and a tile's, over all of D; a group of its own.
+template <int D>
 __device__ __forceinline__ void multiply_tiles(float (&d)[32], uint64_t a, uint64_t b) {
   multiply_64x64(d, a, b);
 #pragma unroll
-  for (int c = 1; c < 8; ++c)
-    multiply_add_64x64(d, further(a, c / 4 * 2 * kHalf + c % 4 * 32), further(b, c / 4 * kHalf + c % 4 * 32));
+  for (int c = 1; c < D / 16; ++c)
+    multiply_add_64x64(d, further(a, c / 4 * 2 * kBox + c % 4 * 32), further(b, c / 4 * kBox + c % 4 * 32));
   end_group();
 }
+// d (64 rows × D) += a·b over 16: a in registers or `down`, b a tile's rows.
+__device__ __forceinline__ void add_rows(float (&d)[64], const uint32_t (&a)[4], uint64_t b) {
+  multiply_64x128(d, a, b);
+}
+__device__ __forceinline__ void add_rows(float (&d)[64], uint64_t a, uint64_t b) { multiply_64x128(d, a, b); }
+__device__ __forceinline__ void add_rows(float (&d)[32], const uint32_t (&a)[4], uint64_t b) {
+  multiply_add_64x64(d, a, b);
+}
+__device__ __forceinline__ void add_rows(float (&d)[32], uint64_t a, uint64_t b) { multiply_add_64x64_down(d, a, b); }
 
 // kShared: documents may go on from others. kWindow: none does, and there is a window.
-template <bool kShared, bool kWindow>
+template <int D, bool kShared, bool kWindow>
 __global__ void __launch_bounds__(kThreads, 1)
     key_blocks(const __grid_constant__ TilesArgs a, const __grid_constant__ CUtensorMap q_map,
                const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap v_map,
@@ -209,8 +230,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   allow_next_grid();
   wait_for_previous_grid();
   extern __shared__ __align__(1024) unsigned char space[];
-  KeyShared& s = *reinterpret_cast<KeyShared*>(space);
-  const int group = threadIdx.x / 128, kv = a.first_kv + static_cast<int>(blockIdx.x) % a.kv_count;
+  auto& s = *reinterpret_cast<KeyShared<D>*>(space);
+  const int group = warpgroup(), kv = a.first_kv + static_cast<int>(blockIdx.x) % a.kv_count;
   const Task task = a.tasks[blockIdx.x / a.kv_count];
   const int per_kv = a.heads / a.kv_heads, tiles = (task.length + kTile - 1) / kTile, first = task.block * 2;
   const int followers = kShared ? task.followers : 0, own_keys = kShared ? task.keys : 0;
@@ -226,30 +247,29 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (group == 0) {
     give_registers<24>();
     if (threadIdx.x != 0) return;
-    s.keys.arrive_and_expect(4 * kTileBytes);
-    for (int half = 0; half < 2; ++half)
+    s.keys.arrive_and_expect(4 * kBoxes<D> * kBox);
+    for (int b = 0; b < kBoxes<D>; ++b)
       for (int r = 0; r < 2; ++r) {
-        const int at = (half * 2 + r) * kHalf, row = task.begin + task.block * kBlock + r * kTile;
-        copy_box(s.k + at, k_map, kv * kD + half * 64, row, &s.keys);
-        copy_box(s.v + at, v_map, kv * kD + half * 64, row, &s.keys);
+        const int row = task.begin + task.block * kBlock + r * kTile;
+        copy_box(s.k[b * 2 + r], k_map, kv * D + b * 64, row, &s.keys);
+        copy_box(s.v[b * 2 + r], v_map, kv * D + b * 64, row, &s.keys);
       }
     const uint64_t policy = read_once();
     for (int h = kv * per_kv; h < (kv + 1) * per_kv; ++h)
       for (int m = first; m < end_of(first + 1); ++m, turn.advance()) {
-        const int i = turn.slot;
+        const int i = turn.slot();
         int row = task.begin + m * kTile;
         if (kShared && m >= tiles) {
           const Tile& other = a.table[task.tile + m];
           row = other.begin + other.index * kTile;
         }
-        s.empty[i].wait(turn.parity ^ 1);
-        s.full[i].arrive_and_expect(2 * kTileBytes + kTile * static_cast<int>(sizeof(Stats)));
-        for (int half = 0; half < 2; ++half) {
-          copy_box(s.q[i] + half * kHalf, q_map, h * kD + half * 64, row, &s.full[i]);
-          copy_box(s.dout[i] + half * kHalf, dout_map, h * kD + half * 64, row, &s.full[i]);
+        s.empty[i].wait(turn.parity() ^ 1);
+        s.full[i].arrive_and_expect(2 * kBoxes<D> * kBox + kStatsBytes);
+        for (int b = 0; b < kBoxes<D>; ++b) {
+          copy_box(s.q[i][b], q_map, h * D + b * 64, row, &s.full[i]);
+          copy_box(s.dout[i][b], dout_map, h * D + b * 64, row, &s.full[i]);
         }
-        copy_to_shared(s.stats[i], a.stats + (h * a.tiles + task.tile + m) * kTile,
-                       kTile * static_cast<int>(sizeof(Stats)), &s.full[i], policy);
+        copy_to_shared(&s.stats[i], a.stats + h * a.tiles + task.tile + m, kStatsBytes, &s.full[i], policy);
       }
     return;
   }
@@ -259,50 +279,52 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int end = end_of(key_tile), of_head = key_tile < tiles ? end - key_tile : 0, total = per_kv * of_head;
   // The first tile of queries sees the first warpgroup's keys alone, as the last one within a window does the second's.
   auto pass_over = [&] {
-    s.full[turn.slot].wait(turn.parity);
-    s.empty[turn.slot].arrive();
+    s.full[turn.slot()].wait(turn.parity());
+    s.empty[turn.slot()].arrive();
     turn.advance();
   };
   if (total == 0) {
     for (int h = 0; h < per_kv * (1 + followers); ++h) pass_over();
     return;
   }
-  const uint64_t k = across(shared_address(s.k) + w * kHalf), v = across(shared_address(s.v) + w * kHalf);
-  const float factor = a.scale * kLog2E;
+  const uint64_t k = across(shared_address(s.k[w])), v = across(shared_address(s.v[w]));
   // st and dp are written by products alone, and the sums' zeros by instructions that stay where they stand: where
   // ptxas finds anything else that touches a product's registers under way, it runs the products one after another.
-  float dk[64], dv[64], st[32], dp[32];
+  float dk[D / 2], dv[D / 2], st[32], dp[32];
 #pragma unroll
-  for (int i = 0; i < 64; ++i)
+  for (int i = 0; i < D / 2; ++i)
     asm volatile("mov.f32 %0, 0f00000000;\nmov.f32 %1, 0f00000000;" : "=f"(dk[i]), "=f"(dv[i]));
-  auto scores = [&](int slot) { multiply_tiles(st, k, across(shared_address(s.q[slot]))); };
-  auto grads = [&](int slot) { multiply_tiles(dp, v, across(shared_address(s.dout[slot]))); };
+  auto scores = [&](int slot) { multiply_tiles<D>(st, k, across(shared_address(s.q[slot]))); };
+  auto grads = [&](int slot) { multiply_tiles<D>(dp, v, across(shared_address(s.dout[slot]))); };
   // A row of ds takes 128 bytes: queries 8j + 2c + e stand at 32·(j/4) + 8c + 2·(j%4) + e, so that a thread writes 16.
-  const int chunk = lane % 4, turned = lane / 4;
-  const int piece0 = (chunk ^ turned) * 16, piece1 = ((chunk + 4) ^ turned) * 16;
+  const int chunk = lane % 4;
   const int nearer = kWindow ? first_key(key_tile, a.back) : 0;
   unsigned char* to = a.ds +
                       ((kv - a.first_kv) * per_kv * a.pairs + task.pair + own_keys + key_tile - nearer +
                        pairs_before(key_tile, own_keys, kWindow ? a.back : kNoWindow)) *
                           kScoreBytes +
-                      key_row * 128;
+                      key_row * 128 + (chunk ^ lane / 4) * 16;
   s.keys.wait(0);
   if (w == 1) pass_over();
-  s.full[turn.slot].wait(turn.parity);
+  s.full[turn.slot()].wait(turn.parity());
   begin_products();
-  scores(turn.slot);
+  scores(turn.slot());
   wait_groups<0>();
   for (int n = 0, m = key_tile; n < total; ++n) {
-    const int i = turn.slot;
+    const int i = turn.slot();
     begin_products();
     grads(i);
-    const Stats* stats = s.stats[i];
+    const auto of = [&](const float(&stats)[kTile]) {  // of queries 8j + 2c and the next, two j at a time
+      return reinterpret_cast<const float4*>(stats + chunk * 16);
+    };
     float p[32];
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      const float4 x = *reinterpret_cast<const float4*>(stats + j * 8 + chunk * 2);
+    for (int j = 0; j < 8; j += 2) {
+      const float4 lse = of(s.stats[i].lse2)[j / 2];
 #pragma unroll
-      for (int e = 0; e < 4; ++e) p[j * 4 + e] = exp2_fast(st[j * 4 + e] * factor - (e % 2 ? x.z : x.x));
+      for (int e = 0; e < 8; ++e)
+        p[j * 4 + e] =
+            exp2_fast(st[j * 4 + e] * a.factor - (e < 4 ? (e % 2 ? lse.y : lse.x) : (e % 2 ? lse.w : lse.z)));
     }
     if (m == key_tile || (kWindow && (m - key_tile + 1) * kTile > a.window)) {  // keys ahead, or out of the window
       const int apart = (m - key_tile) * kTile + chunk * 2 - key_row;
@@ -330,22 +352,26 @@ __global__ void __launch_bounds__(kThreads, 1)
       for (int e = 0; e < 4; ++e) left[c][e] = pack_bf16(p[c * 8 + e * 2], p[c * 8 + e * 2 + 1]);
     begin_products();
 #pragma unroll
-    for (int c = 0; c < 4; ++c) multiply_64x128(dv, left[c], further(down(shared_address(s.dout[i]), kHalf), c * 2048));
+    for (int c = 0; c < 4; ++c) add_rows(dv, left[c], further(down(shared_address(s.dout[i]), kBox), c * 2048));
     end_group();
     wait_groups<1>();  // dp
     uint32_t grad[4][4];
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      const float4 x = *reinterpret_cast<const float4*>(stats + j * 8 + chunk * 2);
+    for (int j = 0; j < 8; j += 2) {
+      const float4 delta = of(s.stats[i].delta)[j / 2];
 #pragma unroll
-      for (int r = 0; r < 2; ++r)
-        grad[j / 2][j % 2 * 2 + r] = pack_bf16(p[j * 4 + r * 2] * (dp[j * 4 + r * 2] - x.y),
-                                               p[j * 4 + r * 2 + 1] * (dp[j * 4 + r * 2 + 1] - x.w));
+      for (int r = 0; r < 4; ++r) {
+        const float left = r < 2 ? delta.x : delta.z, right = r < 2 ? delta.y : delta.w;
+        const int at = j * 4 + r * 2;
+        grad[j / 2][r] = pack_bf16(p[at] * (dp[at] - left), p[at + 1] * (dp[at + 1] - right));
+      }
     }
-    __stcs(reinterpret_cast<uint4*>(to + piece0), make_uint4(grad[0][0], grad[0][2], grad[1][0], grad[1][2]));
-    __stcs(reinterpret_cast<uint4*>(to + piece1), make_uint4(grad[2][0], grad[2][2], grad[3][0], grad[3][2]));
-    __stcs(reinterpret_cast<uint4*>(to + 1024 + piece0), make_uint4(grad[0][1], grad[0][3], grad[1][1], grad[1][3]));
-    __stcs(reinterpret_cast<uint4*>(to + 1024 + piece1), make_uint4(grad[2][1], grad[2][3], grad[3][1], grad[3][3]));
+    auto* left_half = reinterpret_cast<uint4*>(to);
+    auto* right_half = reinterpret_cast<uint4*>(reinterpret_cast<uintptr_t>(to) ^ 64);
+    __stcs(left_half, make_uint4(grad[0][0], grad[0][2], grad[1][0], grad[1][2]));
+    __stcs(right_half, make_uint4(grad[2][0], grad[2][2], grad[3][0], grad[3][2]));
+    __stcs(left_half + 64, make_uint4(grad[0][1], grad[0][3], grad[1][1], grad[1][3]));
+    __stcs(right_half + 64, make_uint4(grad[2][1], grad[2][3], grad[3][1], grad[3][3]));
     if (kWindow)
       to += static_cast<int64_t>(min(m + 1, a.back)) * kScoreBytes;
     else if (!kShared || m + 1 < tiles)
@@ -372,12 +398,12 @@ __global__ void __launch_bounds__(kThreads, 1)
                 kScoreBytes;
         if (w == 1 || (kWindow && end < end_of(first + 1))) pass_over();
       }
-      s.full[turn.slot].wait(turn.parity);
+      s.full[turn.slot()].wait(turn.parity());
     }
     begin_products();
-    scores(turn.slot);
+    scores(turn.slot());
 #pragma unroll
-    for (int c = 0; c < 4; ++c) multiply_64x128(dk, grad[c], further(down(shared_address(s.q[i]), kHalf), c * 2048));
+    for (int c = 0; c < 4; ++c) add_rows(dk, grad[c], further(down(shared_address(s.q[i]), kBox), c * 2048));
     end_group();
     wait_groups<0>();
     s.empty[i].arrive();
@@ -385,31 +411,30 @@ __global__ void __launch_bounds__(kThreads, 1)
   wait_groups<0>();
   const int row = task.block * kBlock + w * kTile, left_rows = task.length - row;
   const int64_t at = task.begin + row;
-  store_sums(dv, 1.0f, a.dv + at * a.lddv + kv * kD, a.lddv, left_rows);
-  store_sums(dk, a.scale, a.dk + at * a.lddk + kv * kD, a.lddk, left_rows);
+  store_sums(dv, 1.0f, a.dv + at * a.lddv + kv * D, a.lddv, left_rows);
+  store_sums(dk, a.scale, a.dk + at * a.lddk + kv * D, a.lddk, left_rows);
 }
 
 // What limits this pass is the second-level cache, so that a warpgroup has two tiles of dq for each tile of keys: of H
 // heads that read the same keys, or R tiles after one another.
-template <int H, int R>
+template <int D, int H, int R>
 struct QueryShared {
   static constexpr int kStages = 4, kTiles = 2 * R;
-  unsigned char k[kStages][kTileBytes];
+  unsigned char k[kStages][kBoxes<D>][kBox];
   unsigned char ds[kStages][H][kTiles][kScoreBytes];
   Mbarrier full[kStages], empty[kStages];
 };
 
-template <int H, int R>
+template <int D, int H, int R>
 __global__ void __launch_bounds__(kThreads, 1)
     query_blocks(const __grid_constant__ TilesArgs a, const __grid_constant__ CUtensorMap k_map) {
   allow_next_grid();
   wait_for_previous_grid();
-  using Shared = QueryShared<H, R>;
+  using Shared = QueryShared<D, H, R>;
   extern __shared__ __align__(1024) unsigned char space[];
   Shared& s = *reinterpret_cast<Shared*>(space);
   const int per_kv = a.heads / a.kv_heads, sets = a.kv_count * per_kv / H;
-  const int group = threadIdx.x / 128, local = static_cast<int>(blockIdx.x) % sets * H,
-            head = a.first_kv * per_kv + local;
+  const int group = warpgroup(), local = static_cast<int>(blockIdx.x) % sets * H, head = a.first_kv * per_kv + local;
   const Task task = a.tasks[blockIdx.x / sets];
   const int tiles = (task.length + kTile - 1) / kTile, blocks = (task.length + kBlock - 1) / kBlock;
   const int block = blocks - 1 - task.block;  // the last queries have the most keys before them
@@ -431,14 +456,13 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (threadIdx.x != 0) return;
     const uint64_t policy = read_once();
     for (int n = low; n < keys; ++n, turn.advance()) {
-      const int i = turn.slot;
+      const int i = turn.slot();
       int seeing = 0;
       for (int index = 0; index < Shared::kTiles; ++index) seeing += sees(index, n);
-      s.empty[i].wait(turn.parity ^ 1);
+      s.empty[i].wait(turn.parity() ^ 1);
       const int row = n < task.keys ? task.prefix + n * kTile : task.begin + (n - task.keys) * kTile;
-      s.full[i].arrive_and_expect(kTileBytes + H * seeing * kScoreBytes);
-      for (int half = 0; half < 2; ++half)
-        copy_box(s.k[i] + half * kHalf, k_map, head / per_kv * kD + half * 64, row, &s.full[i]);
+      s.full[i].arrive_and_expect(kBoxes<D> * kBox + H * seeing * kScoreBytes);
+      for (int b = 0; b < kBoxes<D>; ++b) copy_box(s.k[i][b], k_map, head / per_kv * D + b * 64, row, &s.full[i]);
       for (int index = 0; index < Shared::kTiles; ++index) {
         if (!sees(index, n)) continue;
         const int64_t pair =
@@ -452,28 +476,28 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   take_registers<240>();
   const int mine = (group - 1) * R;  // the first of this warpgroup's tiles
-  float dq[H][R][64];                // zeros that stay where they stand, as in key_blocks
+  float dq[H][R][D / 2];             // zeros that stay where they stand, as in key_blocks
 #pragma unroll
   for (int h = 0; h < H; ++h)
 #pragma unroll
     for (int r = 0; r < R; ++r)
 #pragma unroll
-      for (int i = 0; i < 64; ++i) asm volatile("mov.f32 %0, 0f00000000;" : "=f"(dq[h][r][i]));
+      for (int i = 0; i < D / 2; ++i) asm volatile("mov.f32 %0, 0f00000000;" : "=f"(dq[h][r][i]));
   int last = -1;  // the stage that products may still read
   for (int n = low; n < keys; ++n, turn.advance()) {
-    const int i = turn.slot;
-    s.full[i].wait(turn.parity);
+    const int i = turn.slot();
+    s.full[i].wait(turn.parity());
     // Each case is a pipeline of its own: where one may be left out, ptxas runs the products one after another.
     auto add = [&]<int... kRows>(std::integer_sequence<int, kRows...>) {
-      const uint64_t k = down(shared_address(s.k[i]), kHalf);
+      const uint64_t k = down(shared_address(s.k[i]), kBox);
       begin_products();
 #pragma unroll
       for (int h = 0; h < H; ++h)
         (
             [&] {
-              const uint64_t ds = down(shared_address(s.ds[i][h][mine + kRows]), kHalf);
+              const uint64_t ds = down(shared_address(s.ds[i][h][mine + kRows]), kBox);
 #pragma unroll
-              for (int c = 0; c < 4; ++c) multiply_64x128(dq[h][kRows], further(ds, c * 2048), further(k, c * 2048));
+              for (int c = 0; c < 4; ++c) add_rows(dq[h][kRows], further(ds, c * 2048), further(k, c * 2048));
             }(),
             ...);
       end_group();
@@ -503,9 +527,9 @@ __global__ void __launch_bounds__(kThreads, 1)
       if (t >= task.length) continue;
 #pragma unroll
       for (int h = 0; h < H; ++h) {
-        auto* line = reinterpret_cast<uint32_t*>(a.dq + (task.begin + t) * a.lddq + (head + h) * kD) + lane % 4;
+        auto* line = reinterpret_cast<uint32_t*>(a.dq + (task.begin + t) * a.lddq + (head + h) * D) + lane % 4;
 #pragma unroll
-        for (int j = 0; j < 16; ++j)
+        for (int j = 0; j < D / 8; ++j)
           line[j * 4] = pack_bf16(dq[h][r][j * 4 + half * 2] * a.scale, dq[h][r][j * 4 + half * 2 + 1] * a.scale);
       }
     }
@@ -523,16 +547,15 @@ struct Counts {
 int64_t rounded(int64_t bytes) { return ceil_div(bytes, 1024) * 1024; }
 int64_t table_bytes(const Counts& n, int64_t heads) {
   return rounded(n.blocks * static_cast<int64_t>(sizeof(Task))) +
-         rounded(n.tiles * static_cast<int64_t>(sizeof(Tile))) +
-         rounded(heads * n.tiles * kTile * static_cast<int64_t>(sizeof(Stats)));
+         rounded(n.tiles * static_cast<int64_t>(sizeof(Tile))) + rounded(heads * n.tiles * kStatsBytes);
 }
 
 }  // namespace
 
 bool tiles_cover(const AttentionGrad& c) {
   if (!device::card().warpgroups) return false;
-  return c.head_dim == kD && c.causal && (c.window == 0 || c.prefix == nullptr) && !(c.dropout > 0) && even(c.q) &&
-         even(c.k) && even(c.v) && even(c.out) && even(c.dout) && even(c.dq) && even(c.dk) && even(c.dv) &&
+  return tiles_head(c.head_dim) && c.causal && (c.window == 0 || c.prefix == nullptr) && !(c.dropout > 0) &&
+         even(c.q) && even(c.k) && even(c.v) && even(c.out) && even(c.dout) && even(c.dq) && even(c.dk) && even(c.dv) &&
          (c.longest > 0 ? c.longest : c.q.rows) <= kMostBlocks * kBlock;
 }
 
@@ -566,6 +589,23 @@ Extent extent_of(const AttentionGrad& c, size_t bytes) {
   return e;
 }
 
+// What runs for heads of one size.
+struct Kernels {
+  void (*stats)(StatsArgs);
+  void (*keys)(TilesArgs, CUtensorMap, CUtensorMap, CUtensorMap, CUtensorMap);
+  void (*queries)(TilesArgs, CUtensorMap);
+  size_t key_bytes, query_bytes;
+};
+template <int D>
+Kernels kernels_of(bool two_heads, bool shared, bool window) {
+  return {make_stats<D>,
+          shared   ? key_blocks<D, true, false>
+          : window ? key_blocks<D, false, true>
+                   : key_blocks<D, false, false>,
+          two_heads ? query_blocks<D, 2, 1> : query_blocks<D, 1, 2>, sizeof(KeyShared<D>),
+          two_heads ? sizeof(QueryShared<D, 2, 1>) : sizeof(QueryShared<D, 1, 2>)};
+}
+
 }  // namespace
 
 bool tiles_fit(const AttentionGrad& c, size_t bytes) { return c.q.rows == 0 || extent_of(c, bytes).at_once > 0; }
@@ -588,33 +628,31 @@ void tiles_grad(Stream stream, const AttentionGrad& c, const StatsLayout& layout
   const StatsArgs of_stats{
       tiles, static_cast<const bf16*>(c.out.p), static_cast<const bf16*>(c.dout.p), c.lse, stats, c.out.ld, c.dout.ld,
       layout};
-  launch_dependent(make_stats, dim3(static_cast<unsigned>(n.tiles), static_cast<unsigned>(c.heads)), dim3(256), 0,
-                   stream, of_stats);
   TilesArgs a{};
   a.tasks = tasks, a.table = tiles, a.stats = stats, a.ds = static_cast<unsigned char*>(scratch) + tables;
   a.dq = static_cast<bf16*>(c.dq.p), a.dk = static_cast<bf16*>(c.dk.p), a.dv = static_cast<bf16*>(c.dv.p);
   a.lddq = c.dq.ld, a.lddk = c.dk.ld, a.lddv = c.dv.ld, a.tiles = n.tiles, a.pairs = n.pairs;
-  a.heads = static_cast<int>(c.heads), a.kv_heads = static_cast<int>(c.kv_heads), a.scale = c.scale;
+  a.heads = static_cast<int>(c.heads), a.kv_heads = static_cast<int>(c.kv_heads), a.scale = c.scale,
+  a.factor = c.scale * kLog2E;
   a.back = tiles_back(c.window), a.window = a.back == kNoWindow ? kNoWindow : static_cast<int>(c.window);
   const bool two = per_kv % 2 == 0;
-  const auto queries = two ? query_blocks<2, 1> : query_blocks<1, 2>;
-  const size_t query_bytes = two ? sizeof(QueryShared<2, 1>) : sizeof(QueryShared<1, 2>);
-  const auto keys = c.prefix != nullptr   ? key_blocks<true, false>
-                    : a.back != kNoWindow ? key_blocks<false, true>
-                                          : key_blocks<false, false>;
-  for (const auto& [kernel, shared] : {std::pair{reinterpret_cast<const void*>(keys), sizeof(KeyShared)},
-                                       {reinterpret_cast<const void*>(queries), query_bytes}})
+  const Kernels kernels = c.head_dim == 64 ? kernels_of<64>(two, c.prefix != nullptr, a.back != kNoWindow)
+                                           : kernels_of<128>(two, c.prefix != nullptr, a.back != kNoWindow);
+  for (const auto& [kernel, shared] : {std::pair{reinterpret_cast<const void*>(kernels.keys), kernels.key_bytes},
+                                       {reinterpret_cast<const void*>(kernels.queries), kernels.query_bytes}})
     require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)) ==
                 cudaSuccess,
             "attention's gradient needs 200 KB of shared memory");
+  launch_dependent(kernels.stats, dim3(static_cast<unsigned>(n.tiles), static_cast<unsigned>(c.heads)), dim3(256), 0,
+                   stream, of_stats);
   const CUtensorMap q = boxes_of(c.q, 64, kTile), k = boxes_of(c.k, 64, kTile), v = boxes_of(c.v, 64, kTile),
                     dout = boxes_of(c.dout, 64, kTile);
   for (int64_t first = 0; first < c.kv_heads; first += at_once) {
     a.first_kv = static_cast<int>(first), a.kv_count = static_cast<int>(std::min(at_once, c.kv_heads - first));
-    launch_dependent(keys, dim3(static_cast<unsigned>(n.blocks * a.kv_count)), dim3(kThreads), sizeof(KeyShared),
-                     stream, a, q, k, v, dout);
-    launch_dependent(queries, dim3(static_cast<unsigned>(n.blocks * a.kv_count * per_kv / (two ? 2 : 1))),
-                     dim3(kThreads), query_bytes, stream, a, k);
+    launch_dependent(kernels.keys, dim3(static_cast<unsigned>(n.blocks * a.kv_count)), dim3(kThreads),
+                     kernels.key_bytes, stream, a, q, k, v, dout);
+    launch_dependent(kernels.queries, dim3(static_cast<unsigned>(n.blocks * a.kv_count * per_kv / (two ? 2 : 1))),
+                     dim3(kThreads), kernels.query_bytes, stream, a, k);
   }
   check_launch("attention_tiles");
 }

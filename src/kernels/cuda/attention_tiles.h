@@ -1,5 +1,5 @@
-// The gradient of causal attention on Hopper's matrix units, for what training mostly asks for: bf16, head dimension
-// 128, no dropout; any documents, any grouping of heads, a window where no document goes on from another.
+// The gradient of causal attention on Hopper's matrix units, for what training mostly asks for: bf16, heads of
+// 64 and 128, no dropout; any documents, any grouping of heads, a window where no document goes on from another.
 // Deterministic: every sum has one owner and one order.
 #pragma once
 
@@ -13,7 +13,8 @@ struct StatsLayout {
   int64_t document, offset, head, token;
 };
 
-inline constexpr int64_t kTilesHead = 128;  // the head dimension it is for
+// The head dimensions it is for.
+constexpr bool tiles_head(int64_t head_dim) { return head_dim == 64 || head_dim == 128; }
 bool tiles_cover(const AttentionGrad&);
 // For documents of the given length; what is more is taken in parts.
 size_t tiles_grad_scratch(const AttentionGrad&);

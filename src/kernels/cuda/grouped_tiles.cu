@@ -79,7 +79,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
                          const __grid_constant__ CUtensorMap b_map) {
   extern __shared__ __align__(1024) unsigned char space[];
   TileShared& s = *reinterpret_cast<TileShared*>(space);
-  const int group = static_cast<int>(threadIdx.x) / 128, rank = rank_in_cluster();
+  const int group = warpgroup(), rank = rank_in_cluster();
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) s.full[i].init(1), s.empty[i].init(2 * kCluster);  // two warpgroups of each block
     gates_ready();

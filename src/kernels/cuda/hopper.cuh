@@ -128,6 +128,11 @@ __device__ __forceinline__ uint32_t larger_size(uint32_t a, uint32_t b) {
   return y;
 }
 
+// Which warpgroup of its block a thread is of: a number that the compiler knows to be the same for a whole warp, so
+// that what hangs on it, operands' addresses above all, is reckoned in uniform registers, once and beside the rest (a
+// third of attention's instructions went into them).
+__device__ __forceinline__ int warpgroup() { return __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0); }
+
 // Tiles in shared memory as boxes of 128 bytes (64 columns of bf16, 128 of E4M3) and any number of rows, their 16-byte
 // pieces permuted within groups of eight rows ("128-byte swizzle"); each box begins at a multiple of 1,024 bytes.
 //
@@ -191,6 +196,18 @@ __device__ __forceinline__ void multiply_64x64(float (&d)[32], uint64_t a, uint6
 }
 __device__ __forceinline__ void multiply_add_64x64(float (&d)[32], uint64_t a, uint64_t b) {
   asm volatile(MXT_PRODUCT("eq", "m64n64k16") MXT_NAMES_32 "}, %32, %33, p, 1, 1, 0, 0;\n}"
+               : MXT_SUMS_32(d, 0)
+               : "l"(a), "l"(b));
+}
+// d (64 rows × 64) += a·b over 16: a in registers (a fragment of 64 × 16), b lies `down`.
+__device__ __forceinline__ void multiply_add_64x64(float (&d)[32], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile(MXT_PRODUCT("eq", "m64n64k16") MXT_NAMES_32 "}, {%32, %33, %34, %35}, %36, p, 1, 1, 1;\n}"
+               : MXT_SUMS_32(d, 0)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+// The same with both operands in shared memory, both `down`.
+__device__ __forceinline__ void multiply_add_64x64_down(float (&d)[32], uint64_t a, uint64_t b) {
+  asm volatile(MXT_PRODUCT("eq", "m64n64k16") MXT_NAMES_32 "}, %32, %33, p, 1, 1, 1, 1;\n}"
                : MXT_SUMS_32(d, 0)
                : "l"(a), "l"(b));
 }

@@ -86,11 +86,11 @@ class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawe
   }
   // cudnn_tiles: cuDNN's forward pass and our own gradient. What a call is computed by: cuDNN has no fp32, no head
   // sizes above 128 or not a multiple of 8, other random numbers for dropout and no documents that go on from others;
-  // our gradient of its forward pass is for heads of 128, cuDNN's for the rest; `flash` takes bf16 of 64 and 128;
-  // `plain` takes all.
+  // our gradient of its forward pass is for heads of 64 and 128, cuDNN's for the rest; `flash` takes bf16 of 64 and
+  // 128; `plain` takes all.
   std::vector<std::string> attention_algorithms() const override { return {"cudnn_tiles", "plain", "flash", "cudnn"}; }
   int same_attention(const Attention& c, int algo) const override {
-    return algo == kCudnn && c.head_dim != kTilesHead ? kTiles : algo;
+    return algo == kCudnn && !tiles_head(c.head_dim) ? kTiles : algo;
   }
   static int algorithm_of(const Attention& c) { return general_algorithm(c); }
   static int algorithm_of(const AttentionGrad& c) {

@@ -60,7 +60,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
                 const __grid_constant__ CUtensorMap tail_b_map, const __grid_constant__ CUtensorMap c_map) {
   extern __shared__ __align__(1024) unsigned char space[];
   HeldShared& s = *reinterpret_cast<HeldShared*>(space);
-  const int group = static_cast<int>(threadIdx.x) / 128, rank = rank_in_cluster();
+  const int group = warpgroup(), rank = rank_in_cluster();
   const int tiles = a.pairs * a.columns, first = static_cast<int>(blockIdx.x) / kCluster,
             clusters = static_cast<int>(gridDim.x) / kCluster;
   if (threadIdx.x == 0) {

@@ -73,7 +73,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
               const __grid_constant__ CUtensorMap b_map) {
   extern __shared__ __align__(1024) unsigned char space[];
   DwShared& s = *reinterpret_cast<DwShared*>(space);
-  const int group = static_cast<int>(threadIdx.x) / 128, rank = rank_in_cluster();
+  const int group = warpgroup(), rank = rank_in_cluster();
   const int units = a.whole + a.cut * a.pieces, first = static_cast<int>(blockIdx.x) / kCluster,
             clusters = static_cast<int>(gridDim.x) / kCluster;
   if (threadIdx.x == 0) {

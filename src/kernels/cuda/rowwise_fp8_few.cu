@@ -46,7 +46,7 @@ __global__ void __cluster_dims__(kParts, 1, 1) __launch_bounds__(kThreads, 2)
                     const __grid_constant__ CUtensorMap tail_b_map) {
   extern __shared__ __align__(1024) unsigned char space[];
   FewShared& s = *reinterpret_cast<FewShared*>(space);
-  const int group = static_cast<int>(threadIdx.x) / 128, rank = kParts > 1 ? rank_in_cluster() : 0;
+  const int group = warpgroup(), rank = kParts > 1 ? rank_in_cluster() : 0;
   const int tile = static_cast<int>(blockIdx.x) / kParts, row0 = tile / a.columns * kRows,
             col0 = tile % a.columns * kCols;
   const int first = a.steps * rank / kParts, steps = a.steps * (rank + 1) / kParts - first,
