@@ -208,7 +208,8 @@ TEST_F(Gpu, CudnnAttentionOfManyDocuments) {
 // same device.
 TEST_F(Gpu, CudnnAttentionInParts) {
   for (const auto& [lengths, heads, kv, d] : {std::tuple{std::vector<int32_t>{8192, 8192}, 32, 8, 64},
-                                              std::tuple{std::vector<int32_t>{5000, 100, 8000}, 16, 4, 128}}) {
+                                              std::tuple{std::vector<int32_t>{5000, 100, 8000}, 16, 4, 128},
+                                              std::tuple{std::vector<int32_t>{24000}, 16, 16, 64}}) {
     SCOPED_TRACE(fmt::format("{} documents, {}/{} heads of {}", lengths.size(), heads, kv, d));
     std::vector<int32_t> offsets{0};
     for (int32_t n : lengths) offsets.push_back(offsets.back() + n);

@@ -26,8 +26,9 @@ constexpr int kBox = kTile * 128;        // bytes of 64 columns of a tile of row
 template <int D>
 constexpr int kBoxes = D / 64;  // of a tile of rows, in heads of D
 constexpr int kScoreBytes = kTile * kTile * 2;
-constexpr int kReaders = 256;      // threads that multiply: each says that it is done with a stage
-constexpr int kMostBlocks = 1024;  // of a document
+constexpr int kReaders = 256;                      // threads that multiply: each says that it is done with a stage
+constexpr int kMostBlocks = 1024;                  // of a document
+constexpr int64_t kMostScores = int64_t{9} << 29;  // bytes, of the heads that are taken at once
 constexpr float kLog2E = 1.4426950408889634f;
 
 // A block of 128 tokens of a document. Sorted: the longest documents first, and of each those with the most queries
@@ -559,15 +560,33 @@ bool tiles_cover(const AttentionGrad& c) {
          (c.longest > 0 ? c.longest : c.q.rows) <= kMostBlocks * kBlock;
 }
 
-// The tables are largest where every token is a document; the scores of such documents are taken in parts.
-size_t tiles_grad_scratch(const AttentionGrad& c) {
-  const int64_t longest = c.longest > 0 ? c.longest : c.q.rows;
+namespace {
+
+// What documents of up to the longest take. The tables are largest where every token is a document. A key head's scores
+// are most where every document has a last tile that it hardly begins, or a single token.
+struct Room {
+  int64_t tables = 0, scores = 0, of_key_head = 0;  // bytes; scores: of all heads, documents as long as they get
+};
+Room room_of(const AttentionGrad& c) {
+  const int64_t longest = c.longest > 0 ? c.longest : c.q.rows, back = tiles_back(c.window);
   Counts dense, most;
-  for (int64_t t = 0; t < c.q.rows; t += longest) dense.add(std::min(longest, c.q.rows - t), 0, tiles_back(c.window));
+  for (int64_t t = 0; t < c.q.rows; t += longest) dense.add(std::min(longest, c.q.rows - t), 0, back);
   most.blocks = most.tiles = c.q.rows;
-  const int64_t per_kv = c.heads / c.kv_heads;
-  return static_cast<size_t>(table_bytes(most, c.heads) +
-                             std::max(dense.pairs * c.heads, c.q.rows * per_kv) * kScoreBytes);
+  const int64_t n = ceil_div(longest, kTile),
+                least = (n - 1) * kTile + 1;  // tiles of the longest, tokens that need them
+  const int64_t pairs = std::max(
+      c.q.rows, c.q.rows / least * pairs_before(n, 0, back) + pairs_before(ceil_div(c.q.rows % least, kTile), 0, back));
+  return {table_bytes(most, c.heads), dense.pairs * c.heads * kScoreBytes,
+          pairs * (c.heads / c.kv_heads) * kScoreBytes};
+}
+
+}  // namespace
+
+bool tiles_always_fit(const AttentionGrad& c) { return room_of(c).of_key_head <= kMostScores; }
+
+size_t tiles_grad_scratch(const AttentionGrad& c) {
+  const Room r = room_of(c);
+  return static_cast<size_t>(r.tables + std::min(std::max(r.scores, r.of_key_head), kMostScores));
 }
 
 namespace {

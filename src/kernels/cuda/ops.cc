@@ -188,13 +188,16 @@ class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawe
     check(c);
     const int algorithm = algorithm_of(c);
     if (algorithm == kCudnn) return attention_.run(c, scratch_, scratch_bytes_);
+    if (algorithm == kTiles) {
+      const bool flash = c.prefix != nullptr;  // whose forward pass it was
+      if (tiles_fit(c, scratch_bytes_))
+        return tiles_grad(s_, c, flash ? StatsLayout{0, 1, c.q.rows, 1} : CudnnAttention::stats_layout(c), scratch_,
+                          scratch_bytes_);
+      if (!flash) return attention_.run(c, scratch_, scratch_bytes_);
+    }
     MXT_ASSERT(scratch_bytes_ >= attention_grad_scratch(c));
     switch (algorithm) {
       case kTiles:
-        if (c.prefix == nullptr) return tiles_grad(s_, c, CudnnAttention::stats_layout(c), scratch_, scratch_bytes_);
-        if (tiles_fit(c, scratch_bytes_))  // after flash's forward pass
-          return tiles_grad(s_, c, {0, 1, c.q.rows, 1}, scratch_, scratch_bytes_);
-        return flash_attention_grad(s_, c, scratch_);
       case kFlash:
         return flash_attention_grad(s_, c, scratch_);
       default:
@@ -328,8 +331,11 @@ class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawe
     switch (algorithm_of(c)) {
       case kCudnn:
         return attention_.scratch(c);
-      case kTiles:
-        return std::max(tiles_grad_scratch(c), c.prefix != nullptr ? flash_attention_grad_scratch(c) : 0);
+      case kTiles: {
+        const size_t tiles = tiles_grad_scratch(c);
+        if (c.prefix != nullptr) return std::max(tiles, flash_attention_grad_scratch(c));
+        return tiles_always_fit(c) ? tiles : std::max(tiles, attention_.scratch(c));
+      }
       case kFlash:
         return flash_attention_grad_scratch(c);
       default:
