@@ -17,13 +17,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <iterator>
-#include <limits>
 
+#include "base/child_files.h"
 #include "base/files.h"
 
 namespace mxt::eval {
@@ -83,13 +82,6 @@ bool drop_capabilities() {
   __user_cap_data_struct none[2] = {};
   return ::syscall(SYS_capset, &header, none) == 0 && ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
 }
-
-void close_between(int first, int last) {
-  if (first > last || ::syscall(SYS_close_range, static_cast<unsigned>(first), static_cast<unsigned>(last), 0u) == 0)
-    return;
-  for (int fd = first; fd <= std::min(last, 4096); ++fd) ::close(fd);
-}
-void close_from(int first) { close_between(first, std::numeric_limits<int>::max()); }
 
 }  // namespace
 
@@ -195,7 +187,7 @@ void Jail::become_python() const {
       ::dup3(err, 4, O_CLOEXEC) < 0)
     fail("arranging files");
   self->errors = 4;
-  close_from(5);
+  close_files_but(5, {});
   limit();
   char* const arguments[] = {const_cast<char*>(python.c_str()),
                              const_cast<char*>("-I"),
@@ -210,18 +202,6 @@ void Jail::become_python() const {
   fail("starting Python");
 }
 
-// Of all that the parent has open (a run's lock, other sandboxes' pipes) nothing outlives it here.
-void Jail::keep_own_files() const {
-  int own[] = {input, result, errors, go};
-  std::sort(std::begin(own), std::end(own));
-  int next = 3;
-  for (const int fd : own) {
-    close_between(next, fd - 1);
-    next = fd + 1;
-  }
-  close_from(next);
-}
-
 // The kernel forgets that wish where ids change; and who is gone by then sends nothing, but has closed its end of `go`.
 void Jail::end_with_parent() const {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -230,7 +210,9 @@ void Jail::end_with_parent() const {
 }
 
 void Jail::enter() {
-  keep_own_files();
+  // Of all that the parent has open (a run's lock, other sandboxes' pipes) nothing outlives it here.
+  int own[] = {input, result, errors, go};
+  close_files_but(3, own);
   end_with_parent();
   for (int s = 1; s < 32; ++s) ::signal(s, SIG_DFL);
   sigset_t none;
@@ -248,7 +230,7 @@ void Jail::enter() {
   if (child == 0) become_python();
   // The first process: holds no end of a pipe that the parent waits on, and ends, taking all others along, when the
   // program does.
-  close_from(0);
+  close_files_but(0, {});
   for (;;) {
     int status = 0;
     const pid_t p = ::waitpid(-1, &status, 0);

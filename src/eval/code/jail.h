@@ -23,7 +23,6 @@ struct Jail {
 
  private:
   [[noreturn]] void fail(const char* step) const;
-  void keep_own_files() const;
   void end_with_parent() const;
   void build() const;  // a root of its own: tmpfs, read-only system folders, /tmp, /dev/null
   void limit() const;  // rlimits, capabilities, no_new_privs, system calls

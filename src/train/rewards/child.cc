@@ -4,16 +4,13 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
-#include <limits>
 
+#include "base/child_files.h"
 #include "base/error.h"
 
 namespace mxt::train {
@@ -30,25 +27,8 @@ struct Keeper {
   [[noreturn]] void keep() const;
 
  private:
-  void close_others() const;
   [[noreturn]] void become_program() const;
 };
-
-void close_between(int first, int last) {
-  if (first <= last) (void)::syscall(SYS_close_range, static_cast<unsigned>(first), static_cast<unsigned>(last), 0u);
-}
-
-// Of all that the run has open (its lock, its logs) nothing stays open here.
-void Keeper::close_others() const {
-  std::array<int, 5> own{input, output, errors, life, started};
-  std::sort(own.begin(), own.end());
-  int next = 0;
-  for (const int fd : own) {
-    close_between(next, fd - 1);
-    next = fd + 1;
-  }
-  close_between(next, std::numeric_limits<int>::max());
-}
 
 void Keeper::become_program() const {
   ::setpgid(0, 0);  // `kill 0` is of its own
@@ -62,8 +42,7 @@ void Keeper::become_program() const {
   for (int i = 0; i < 3; ++i) good = good && (moved[i] = ::fcntl(files[i], F_DUPFD, 10)) >= 0;
   for (int i = 0; i < 3; ++i) good = good && ::dup2(moved[i], i) == i;
   if (good) {
-    close_between(3, say - 1);
-    close_between(say + 1, std::numeric_limits<int>::max());
+    close_files_but(3, {&say, 1});
     ::execvp(argv[0], argv);
   }
   const int why = errno;
@@ -93,7 +72,9 @@ bool end_children() {
 void Keeper::keep() const {
   ::setpgid(0, 0);  // the terminal's signals are for the run
   ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-  close_others();
+  // Of all that the run has open (its lock, its logs) nothing stays open here.
+  int own[] = {input, output, errors, life, started};
+  close_files_but(0, own);
   const pid_t program = ::_Fork();
   if (program == 0) become_program();
   if (program < 0) {
