@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "config/recipe.h"
-#include "formats/peft.h"
 #include "formats/weight_source.h"
 #include "image/processor.h"
 #include "kernels/backend.h"
@@ -86,9 +85,6 @@ std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::strin
 // As the recipe wants pictures seen (data.pictures), by whatever the model's folder says. kBadInput where the two
 // together leave no size.
 image::Processor picture_sizes(image::Processor processor, const config::Recipe& recipe);
-
-// A recipe's adapter as PEFT states one.
-formats::AdapterConfig adapter_config(const config::Recipe& recipe);
 
 // The same model under another recipe: for asking what a change would take.
 std::unique_ptr<Setup> with_recipe(const Setup& s, const config::Recipe& recipe);

@@ -24,6 +24,7 @@
 #include "formats/classifier.h"
 #include "formats/family.h"
 #include "optim/optimizer.h"
+#include "train/adapter.h"
 #include "train/batches.h"
 #include "train/memory.h"
 #include "train/methods/method.h"
