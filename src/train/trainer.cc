@@ -26,6 +26,7 @@
 #include "optim/optimizer.h"
 #include "train/adapter.h"
 #include "train/batches.h"
+#include "train/host_floats.h"
 #include "train/memory.h"
 #include "train/methods/method.h"
 #include "train/reference.h"
@@ -35,27 +36,6 @@
 
 namespace mxt::train {
 namespace {
-
-// Host memory that a device copies into without stopping the host.
-class HostFloats {
- public:
-  HostFloats(device::Accelerator* d, int64_t n) : device_(d) {
-    if (device_)
-      pinned_ = static_cast<float*>(device_->allocate_pinned(static_cast<size_t>(n) * sizeof(float)));
-    else
-      plain_.resize(static_cast<size_t>(n));
-  }
-  ~HostFloats() {
-    if (device_) device_->release_pinned(pinned_);
-  }
-  HostFloats(const HostFloats&) = delete;
-  float* at(int64_t i) { return (device_ ? pinned_ : plain_.data()) + i; }
-
- private:
-  device::Accelerator* device_;
-  float* pinned_ = nullptr;
-  std::vector<float> plain_;
-};
 
 std::vector<int32_t> to_int32(const std::vector<int64_t>& ids) {
   std::vector<int32_t> out;
