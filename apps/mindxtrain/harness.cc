@@ -45,14 +45,8 @@ std::function<std::string(const std::vector<eval::Message>&, bool)> chat_rendere
     tokenizer::ChatInput in;
     in.messages = &list;
     in.add_generation_prompt = !continues;
-    std::string text = chat->render_prompt(in).text;
-    if (!continues) return text;
-    std::string last = messages.back().content;
-    while (!last.empty() && (last.back() == ' ' || last.back() == '\n')) last.pop_back();
-    const size_t at = text.rfind(last);
-    if (at == std::string::npos)
-      fail_input("{}: the template changes the beginning of the answer, so it cannot be continued", chat->name());
-    return text.substr(0, at + messages.back().content.size());
+    in.continue_final_message = continues;
+    return chat->render_prompt(in).text;
   };
 }
 

@@ -86,6 +86,8 @@ std::string openapi_document() {
                                  {"parallel_tool_calls", typed("boolean")},
                                  {"response_format", any},
                                  {"chat_template_kwargs", any},
+                                 {"add_generation_prompt", typed("boolean")},
+                                 {"continue_final_message", typed("boolean")},
                                  {"reasoning_effort", typed("string")}});
   schemas["CompletionRequest"] = with(
       common(), {"prompt"},
@@ -102,6 +104,8 @@ std::string openapi_document() {
                                  {{"prompt", typed("string")},
                                   {"messages", list_of(any)},
                                   {"tools", list_of(any)},
+                                  {"add_generation_prompt", typed("boolean")},
+                                  {"continue_final_message", typed("boolean")},
                                   {"return_token_strs", typed("boolean")}}}};
   schemas["DetokenizeRequest"] = {
       {"type", "object"}, {"properties", {{"tokens", list_of(typed("integer"))}}}, {"required", {"tokens"}}};

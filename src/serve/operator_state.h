@@ -118,7 +118,7 @@ struct ChatPrompt {
   std::shared_ptr<const infer::Shown> shown;  // null: no pictures
   OrderedJson tools;                          // null where none are offered
   bool thinking = false;                      // what comes is reasoning until </think>
-  bool thinking_opened = false;               // the prompt itself ends in <think>
+  bool thinking_opened = false;               // the prompt itself ends within <think>
 };
 ChatPrompt render_chat(const OperatorState& s, const Fields& f, OrderedJson tools);
 // The request's tools in OpenAI's form, checked; null where there are none.

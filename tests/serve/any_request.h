@@ -168,6 +168,7 @@ inline Any any_request(Choices& c, bool chat) {
         break;
     }
     if (c.rarely()) r["chat_template_kwargs"] = {{"enable_thinking", c.often()}};
+    if (c.rarely()) r["continue_final_message"] = c.often();
     if (c.rarely()) r["logprobs"] = true, r["top_logprobs"] = c.below(6);
   } else {
     r["prompt"] = c.often() ? Any(text()) : Any::array({1, static_cast<int>(c.byte())});

@@ -35,8 +35,8 @@ TEST(Api, FieldsWithoutEffectHaveTypesToo) {
     for (const char* name : {"user", "add_special_tokens"})
       refused("/v1/completions", {{"prompt", "a"}, {"max_tokens", 1}}, name, w);
     refused("/v1/embeddings", {{"input", "a"}}, "user", w);
-    for (const char* name :
-         {"model", "add_special_tokens", "add_generation_prompt", "tools", "chat_template_kwargs", "return_token_strs"})
+    for (const char* name : {"model", "add_special_tokens", "add_generation_prompt", "continue_final_message", "tools",
+                             "chat_template_kwargs", "return_token_strs"})
       refused("/tokenize", {{"prompt", "a"}}, name, w);
     refused("/detokenize", {{"tokens", {65}}}, "model", w);
   }

@@ -35,6 +35,63 @@ TEST(Api, AnAnswerWithoutThinkingIsContent) {
   http.drain(0);
 }
 
+TEST(Api, TheLastMessageIsGoneOnWith) {
+  const auto text = [](nlohmann::json messages, nlohmann::json kwargs = nullptr) {
+    const auto t =
+        post("/tokenize", {{"messages", messages}, {"continue_final_message", true}, {"chat_template_kwargs", kwargs}});
+    if (t.status != 200) return t.body;
+    return post("/detokenize", {{"tokens", t.json()["tokens"]}}).json()["prompt"].get<std::string>();
+  };
+  const nlohmann::json asks{{"role", "user"}, {"content", "hi"}};
+  const auto says = [](nlohmann::json content) { return nlohmann::json{{"role", "assistant"}, {"content", content}}; };
+  EXPECT_EQ(text({asks, says("It is ")}), "<s>user:hi</s><s>assistant:It is ");
+  EXPECT_EQ(text({asks, says("")}), "<s>user:hi</s><s>assistant:");
+  EXPECT_EQ(text({asks, says({{{"type", "text"}, {"text", "a"}}, {{"type", "text"}, {"text", "b "}}})}),
+            "<s>user:hi</s><s>assistant:ab ");
+  auto calls = says(nullptr);
+  calls["tool_calls"] = {{{"type", "function"}, {"function", {{"name", "f"}, {"arguments", "{}"}}}}};
+  EXPECT_NE(text({asks, calls}).find("continue_final_message"), std::string::npos);
+
+  auto r = chat();
+  r["messages"].push_back(says("It is "));
+  r["continue_final_message"] = true;
+  const auto j = post("/v1/chat/completions", r).json();
+  ASSERT_TRUE(j.contains("choices")) << j.dump();
+  const auto c = post("/v1/completions", {{"prompt", "<s>user:hi</s><s>assistant:It is "},
+                                          {"add_special_tokens", false},
+                                          {"max_tokens", 6},
+                                          {"temperature", 0}})
+                     .json();
+  EXPECT_EQ(j["choices"][0]["message"]["content"], c["choices"][0]["text"]);  // what comes, without what was begun
+  r["add_generation_prompt"] = false;
+  EXPECT_EQ(post("/v1/chat/completions", r).status, 200);
+  r["add_generation_prompt"] = true;
+  const auto both = post("/v1/chat/completions", r);
+  EXPECT_EQ(both.status, 400);
+  EXPECT_EQ(both.json()["error"]["param"], "continue_final_message");
+}
+
+TEST(Api, AnAnswerThatIsGoneOnWithThinksWhereItHasBegunTo) {
+  OperatorSettings settings;
+  settings.reasoning = ReasoningStyle::kThinkTags;
+  settings.always_thinks = true;
+  Server s(settings);
+  const auto message = [&](const std::string& begun) {
+    auto r = chat();
+    r.erase("chat_template_kwargs");
+    r["messages"].push_back({{"role", "assistant"}, {"content", begun}});
+    r["continue_final_message"] = true;
+    r["logit_bias"] = {{"65", 100}};
+    return send(s, "POST", "/v1/chat/completions", r.dump()).json()["choices"][0]["message"];
+  };
+  EXPECT_EQ(message("<think>\nHm, ")["reasoning"].get<std::string>().size(), 6u);
+  for (const char* answers : {"It is ", "<think>\nHm.\n</think>\n\nIt "}) {
+    const auto m = message(answers);
+    EXPECT_FALSE(m.contains("reasoning")) << m.dump();
+    EXPECT_EQ(m["content"].get<std::string>().size(), 6u) << m.dump();
+  }
+}
+
 TEST(Api, StructuredOutputHoldsWhateverTheModelThinks) {
   auto r = chat();
   r["max_tokens"] = 300;

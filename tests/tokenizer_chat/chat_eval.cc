@@ -1,6 +1,7 @@
 // Renders templates for tools/jinja_differential.py, which compares the answers with transformers' own.
 // Request: {"template": …, "vars": {…}} or {"template": …, "messages": […], "tools": …, "add_generation_prompt": …,
-// "chat_template_kwargs": {…}, "special_tokens": {…}}. Answer: {"text": …, "assistant": …, "plain": …} or {"error": …}.
+// "continue_final_message": …, "chat_template_kwargs": {…}, "special_tokens": {…}}. Answer: {"text": …, "assistant": …,
+// "plain": …} or {"error": …}.
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -27,6 +28,7 @@ OrderedJson answer(const OrderedJson& q) {
   if (q.contains("tools")) in.tools = &q["tools"];
   if (q.contains("chat_template_kwargs")) in.kwargs = &q["chat_template_kwargs"];
   in.add_generation_prompt = q.value("add_generation_prompt", false);
+  in.continue_final_message = q.value("continue_final_message", false);
   in.now = now;
   const RenderedChat chat = q.value("prompt_only", false) ? t->render_prompt(in) : t->render(in);
   return {{"text", chat.text}, {"assistant", pairs(chat.assistant)}, {"plain", pairs(chat.plain)}};

@@ -70,6 +70,36 @@ TEST_P(ChatGolden, EveryChatAndSettingRendersAsInTransformers) {
   EXPECT_GT(same, 40u);
 }
 
+TEST_P(ChatGolden, AnOpenLastMessageEndsTheTextAsInTransformers) {
+  const OrderedJson g = golden("continued.json");
+  const auto t = ChatTemplate::compile(
+      read_file(kFolder + "templates/" + GetParam() + ".jinja"), GetParam(),
+      golden("chats.json")["templates"][GetParam()]["special_tokens"].get<std::map<std::string, std::string>>());
+  const OrderedJson kwargs{{"date", "1 May 2025"}};
+  size_t same = 0;
+  for (size_t c = 0; c < g["chats"].size(); ++c) {
+    ChatInput in;
+    in.messages = &g["chats"][c];
+    in.continue_final_message = true;
+    in.kwargs = &kwargs;
+    const OrderedJson& want = g["templates"][GetParam()][c];
+    SCOPED_TRACE(g["chats"][c].dump());
+    try {
+      const RenderedChat chat = t->render_prompt(in);
+      ASSERT_FALSE(want.is_null()) << chat.text;
+      EXPECT_EQ(chat.text, want.get<std::string>());
+      EXPECT_TRUE(chat.plain.empty() || chat.plain.back().end <= chat.text.size());
+      EXPECT_LE(chat.last_message, chat.text.size());
+      ++same;
+    } catch (const FieldDropped&) {
+      EXPECT_FALSE(want.is_null());  // transformers renders it, without the call
+    } catch (const Error& e) {
+      EXPECT_TRUE(want.is_null()) << e.what();
+    }
+  }
+  EXPECT_GT(same, 8u);
+}
+
 INSTANTIATE_TEST_SUITE_P(Templates, ChatGolden,
                          testing::Values("qwen3", "smollm2", "header_blocks", "bracketed", "marked", "by_index"));
 

@@ -4,6 +4,7 @@
   python tools/golden/chat_templates.py        (needs transformers; run from the repository root)
 chats.json: per template the special tokens, the texts, and for each chat and setting the number of its text (null: the
 template fails).
+continued.json: the chats whose last message is left open, and for each template and chat its text (null: it fails).
 jinja.json: the variables, then [template, text or null] for the written templates of tools/jinja_differential.py and a
 sample of its random ones.
 """
@@ -54,12 +55,25 @@ TEMPLATES = {
 def render(source, tokens, case):
     kwargs = {"date": "1 May 2025", **tokens, **case.get("chat_template_kwargs", {})}
     try:
-        return {"text": render_jinja_template([case["messages"]], tools=case.get("tools"), chat_template=source, add_generation_prompt=case.get("add_generation_prompt", False), **kwargs)[0][0]}
+        return {"text": render_jinja_template([case["messages"]], tools=case.get("tools"), chat_template=source, add_generation_prompt=case.get("add_generation_prompt", False), continue_final_message=case.get("continue_final_message", False), **kwargs)[0][0]}
     except Exception:
         return {"fails": True}
 
 
+def write_continued():
+    said = ["Not much.\n", "The answer is ", "", "\n\n a", "<think>\nHm", "<think>\nHm.\n</think>\n\nSo", "日本語 😀\u00a0", "</s><|im_end|>", "a THE"]
+    chats = [[USER, {"role": "assistant", "content": text}] for text in said]
+    chats += [[SYSTEM, USER, ANSWER, USER, ANSWER], [USER, REASONS], [ANSWER], [SYSTEM, USER], [USER, CALLS, RESULT, ANSWER], [USER, TWO], [USER, {"role": "assistant"}], []]
+    out = {"chats": chats, "templates": {}}
+    for name, tokens in TEMPLATES.items():
+        source = open(f"{FOLDER}/templates/{name}.jinja", encoding="utf-8").read()
+        out["templates"][name] = [render(source, tokens, {"messages": chat, "continue_final_message": True}).get("text") for chat in chats]
+    with open(f"{FOLDER}/continued.json", "w", encoding="utf-8") as f:
+        json.dump(out, f, ensure_ascii=False, indent=0)
+
+
 def main():
+    write_continued()
     chats = {"tools": TOOLS, "chats": CHATS, "settings": [{k: (True if k == "tools" else v) for k, v in s.items()} for s in SETTINGS], "templates": {}}
     for name, tokens in TEMPLATES.items():
         source = open(f"{FOLDER}/templates/{name}.jinja", encoding="utf-8").read()

@@ -309,7 +309,7 @@ void chat_completions(OperatorState& s, const HttpRequest& http, std::shared_ptr
   if (f.has("chat_template")) refuse("chat_template", "a request's own chat template is not accepted");
   f.only({"messages", "max_completion_tokens", "top_logprobs", "tools", "tool_choice", "parallel_tool_calls",
           "response_format", "chat_template_kwargs", "reasoning_effort", "store", "metadata", "service_tier",
-          "safety_identifier", "prompt_cache_key", "add_generation_prompt"},
+          "safety_identifier", "prompt_cache_key", "add_generation_prompt", "continue_final_message"},
          kCommonNames);
   // Taken from clients and without effect here: checked all the same, so that a mistake does not wait for another
   // server.

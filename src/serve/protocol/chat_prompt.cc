@@ -224,12 +224,19 @@ ChatPrompt render_chat(const OperatorState& s, const Fields& f, OrderedJson tool
   tokenizer::ChatInput in;
   in.messages = &messages;
   in.tools = p.tools.is_null() ? nullptr : &p.tools;
-  in.add_generation_prompt = f.flag("add_generation_prompt", true);
+  in.continue_final_message = f.flag("continue_final_message", false);
+  in.add_generation_prompt = f.flag("add_generation_prompt", !in.continue_final_message);
+  if (in.continue_final_message && in.add_generation_prompt)
+    refuse("continue_final_message",
+           "continue_final_message goes on with the last message, add_generation_prompt begins another: one of them "
+           "may be true");
   in.kwargs = kwargs.empty() ? nullptr : &kwargs;
+  size_t begun = std::string::npos;  // what of the text is the answer that is gone on with
   try {
     const auto r = s.served.chat->render_prompt(in);
     say_unused(s.served.names.at(0).first, r, messages);
     p.text = r.text;
+    if (in.continue_final_message) begun = r.last_message;
     if (uris.empty()) {
       p.ids = s.served.tok->encode(r.text, r.plain);
     } else {
@@ -243,10 +250,13 @@ ChatPrompt render_chat(const OperatorState& s, const Fields& f, OrderedJson tool
       why.replace(at, s.served.chat->name().size(), "the model's chat template");
     refuse(dynamic_cast<const tokenizer::FieldDropped*>(&e) && !p.tools.is_null() ? "tools" : "messages", "{}", why);
   }
-  const std::string_view end = trim(p.text);
-  p.thinking_opened = end.ends_with("<think>");
+  begun = std::min(begun, p.text.size());
+  const std::string_view whole = p.text, end = trim(whole.substr(0, begun)), said = trim(whole.substr(begun));
+  const size_t opens = said.rfind("<think>"), closes = said.rfind("</think>");
+  const bool thought = closes != std::string::npos && (opens == std::string::npos || opens < closes);
+  p.thinking_opened = !thought && (end.ends_with("<think>") || opens != std::string::npos);
   const bool asked_not_to = (kwargs.contains("enable_thinking") && kwargs["enable_thinking"] == OrderedJson(false)) ||
-                            end.ends_with("</think>");
+                            end.ends_with("</think>") || (!said.empty() && !p.thinking_opened);
   const bool can = s.settings.always_thinks || s.served.chat_source.find("enable_thinking") != std::string::npos;
   p.thinking = s.settings.reasoning == ReasoningStyle::kThinkTags && !asked_not_to && (can || p.thinking_opened);
   return p;

@@ -10,8 +10,8 @@ namespace mxt::serve {
 std::string tokenize(OperatorState& s, const std::string& text) {
   const OrderedJson body = parse_body(text);
   const Fields f(body);
-  f.only({"model", "prompt", "messages", "tools", "add_special_tokens", "add_generation_prompt", "return_token_strs",
-          "chat_template_kwargs", "reasoning_effort"});
+  f.only({"model", "prompt", "messages", "tools", "add_special_tokens", "add_generation_prompt",
+          "continue_final_message", "return_token_strs", "chat_template_kwargs", "reasoning_effort"});
   std::string model;
   s.adapter_of(f, model);
   // A chat template writes a text's beginning itself.
@@ -23,7 +23,8 @@ std::string tokenize(OperatorState& s, const std::string& text) {
     if (const auto& prefix = s.served.tok->template_prefix(); special)
       ids.insert(ids.begin(), prefix.begin(), prefix.end());
   } else {
-    for (const char* name : {"tools", "add_generation_prompt", "chat_template_kwargs", "reasoning_effort"})
+    for (const char* name :
+         {"tools", "add_generation_prompt", "continue_final_message", "chat_template_kwargs", "reasoning_effort"})
       if (f.has(name)) refuse(name, "{} is for messages, not for a prompt", name);
     ids = special ? s.served.tok->encode_with_prefix(f.text("prompt")) : s.served.tok->encode(f.text("prompt"));
   }

@@ -9,6 +9,7 @@
 #include "tokenizer/chat/render/assistant_spans.h"
 #include "tokenizer/chat/render/chat_run.h"
 #include "tokenizer/chat/render/dropped_fields.h"
+#include "tokenizer/chat/render/open_turn.h"
 
 namespace mxt::tokenizer {
 
@@ -32,6 +33,16 @@ std::vector<Span> plain_spans(const ChatRun& run, const jinja::Rendered& r) {
     begin = piece.end;
   }
   return spans;
+}
+
+size_t begin_of(const ChatRun& run, const jinja::Rendered& r, int32_t message) {
+  size_t begin = 0;
+  for (const jinja::Run& piece : r.runs) {
+    const Origin& o = run.origin(piece.tag.origin);
+    if (o.message == message && o.part == Origin::Part::kField) return begin;
+    begin = piece.end;
+  }
+  return begin;
 }
 
 bool is_part_of_call(Origin::Part p) {
@@ -93,6 +104,8 @@ RenderedChat ChatTemplate::render_in_form(const ChatInput& given, bool train) co
   LossFlags flags = take_loss_flags(messages);
   std::call_once(forms_->once, [this] { forms_->forms = find_forms(*this); });
   put_in_form(forms_->forms, *this, messages, tools);
+  const bool open = !train && input.continue_final_message;
+  const std::string said = open ? mark_open_turn(messages, name()) : "";
   input.messages = &messages;
   input.tools = tools.is_null() ? nullptr : &tools;
   ChatRun run(*this, input, limits_);
@@ -110,7 +123,9 @@ RenderedChat ChatTemplate::render_in_form(const ChatInput& given, bool train) co
   chat.left_out_thoughts = left_out_thoughts(run, r);
   if (train) std::erase_if(chat.left_out_thoughts, [&](size_t i) { return !flags.trained[i]; });
   chat.plain = plain_spans(run, r);
+  chat.last_message = begin_of(run, r, static_cast<int32_t>(messages.size()) - 1);
   chat.text = std::move(r.text);
+  if (open) cut_open_turn(chat, said, name());
   return chat;
 }
 

@@ -37,6 +37,9 @@ struct ChatInput {
   const OrderedJson* messages = nullptr;  // array of objects
   const OrderedJson* tools = nullptr;     // array of objects
   bool add_generation_prompt = false;
+  // For render_prompt(): the text ends where the last message's does, for the model to go on with it (not beside
+  // add_generation_prompt). Errors: kBadInput where that message has no text, or the template changes it.
+  bool continue_final_message = false;
   // chat_template_kwargs: an object of further variables. A name that the template's own machinery or a special token
   // has is refused (kBadInput).
   const OrderedJson* kwargs = nullptr;
@@ -57,6 +60,7 @@ struct RenderedChat {
   std::vector<std::pair<std::string, size_t>> unread;
   // Assistant messages whose reasoning the text has nothing of; of render() those that are trained on.
   std::vector<size_t> left_out_thoughts;
+  size_t last_message = 0;        // where the text of the last message begins; the text's end where it has none
   std::vector<size_t> not_taken;  // messages that ask to be trained on and are not the assistant's
 };
 
