@@ -46,6 +46,36 @@ TEST(JsonGrammar, WhatAPartDoesNotDeclareIsAdditionalToIt) {
   no(short_list, {"[2,3]", "[2,2]"});
 }
 
+TEST(JsonGrammar, AListOfMoreDifferentElementsThanThereAreIsRefused) {
+  const auto refused = [](const std::string& rest) {
+    const std::string schema = R"({"type":"array","uniqueItems":true,)" + rest + "}";
+    EXPECT_THROW(of(schema), NothingLeft) << schema;
+  };
+  refused(R"("minItems":11,"items":{"type":"integer","minimum":1,"maximum":10})");
+  refused(R"("minItems":10,"items":{"type":"integer","exclusiveMinimum":0,"exclusiveMaximum":10})");
+  refused(R"("minItems":10,"items":{"type":"integer","minimum":0,"maximum":9,"exclusiveMaximum":true})");
+  refused(
+      R"("minItems":3,"items":{"type":"integer","minimum":-9,"maximum":9,"multipleOf":9.0},"maxItems":3,"allOf":[{"items":{"minimum":0}}])");
+  refused(R"("minItems":4,"items":{"anyOf":[{"type":"boolean"},{"$ref":"#/$defs/n"}]},"$defs":{"n":{"type":"null"}})");
+  refused(R"("minItems":4,"items":{"type":"boolean","nullable":true})");
+  refused(R"("minItems":12,"items":{"enum":[1,2,3,4,5,6,7,8,9,10,11,11.0]})");
+  refused(R"("minItems":2,"prefixItems":[{"const":1},{"const":1}])");
+  refused(R"("minItems":4,"prefixItems":[{"const":1}],"items":{"enum":[1,2,3]})");
+  yes(R"({"type":"array","uniqueItems":true,"minItems":3,"items":{"type":"integer","minimum":-9,"maximum":9,"multipleOf":9}})",
+      {"[-9,0,9]"});
+  yes(R"({"type":"array","uniqueItems":true,"minItems":10,"items":{"type":"integer","minimum":1,"maximum":10}})",
+      {"[1,2,3,4,5,6,7,8,9,10]"});
+  // As long as can be, where more is not demanded: no answer begins an element that cannot be another one.
+  no(R"({"type":"array","uniqueItems":true,"items":{"type":"integer","minimum":1,"maximum":9}})",
+     {"[1,2,3,4,5,6,7,8,9,1]"});
+  const std::string twice = R"({"type":"array","uniqueItems":true,"prefixItems":[{"const":1},{"const":1}]})";
+  yes(twice, {"[1]"});
+  no(twice, {"[1,1]"});
+  // References in a circle count nothing.
+  yes(R"({"type":"array","uniqueItems":true,"minItems":2,"items":{"$ref":"#/$defs/a"},"$defs":{"a":{"anyOf":[{"type":"null"},{"type":"array","items":{"$ref":"#/$defs/a"}}]}}})",
+      {"[null,[]]"});
+}
+
 // A part speaks of members that it does not declare itself: not of one that another part's pattern names, too.
 TEST(SchemasTogether, APatternLeavesToOthersWhatTheyDeclare) {
   const std::string two =

@@ -66,6 +66,8 @@ class JsonGrammar {
   Rule pattern(const std::string& regex);  // a JSON string that it matches (an argument's text: that text)
   Grammar take(Rule root);
 
+  static constexpr int64_t kManyValues = int64_t{1} << 60;
+
  private:
   using Symbol = Grammar::Symbol;
   using Sequence = Grammar::Sequence;
@@ -125,6 +127,9 @@ class JsonGrammar {
   Rule up_to(Rule element, int64_t n);
   Rule repeat(Rule element, int64_t least, int64_t most);  // most −1: without end
   Rule list(Rule element, int64_t least, int64_t most);    // with commas
+  // schema_values.cc: how many values a schema has at most, how long a list of different elements may be.
+  int64_t most_values(const OrderedJson& s, const std::string& at, int& parts) const;
+  int64_t most_different(const OrderedJson& first, const OrderedJson& further, const std::string& at) const;
   std::vector<std::string> finite(const OrderedJson& schema) const;
   Rule permutation(const std::vector<std::string>& values, int64_t least, int64_t most, const std::string& at);
   Automaton machine(Rule root) const;

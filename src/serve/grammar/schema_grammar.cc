@@ -443,7 +443,8 @@ JsonGrammar::Rule JsonGrammar::string(const OrderedJson& s, const std::string& a
 JsonGrammar::Rule JsonGrammar::array(const OrderedJson& given, const std::string& at, int depth) {
   const Within within(*this, Form::kJson);
   const OrderedJson s = on_its_own(given, at);
-  const int64_t least = count_of(s, "minItems", 0, kMaxCount, at), most = count_of(s, "maxItems", -1, kMaxCount, at);
+  const int64_t least = count_of(s, "minItems", 0, kMaxCount, at);
+  int64_t most = count_of(s, "maxItems", -1, kMaxCount, at);
   in_order(least, most, "minItems", "maxItems", at);
   bool unique = false;
   if (s.contains("uniqueItems")) {
@@ -457,6 +458,11 @@ JsonGrammar::Rule JsonGrammar::array(const OrderedJson& given, const std::string
   if (!first.is_array()) fail_input("{}/prefixItems: a list of schemas is wanted", at);
   const char* further = old ? "additionalItems" : "items";
   const auto n = static_cast<int64_t>(first.size());
+  if (unique) {
+    const int64_t longest = most_different(first, s.contains(further) ? s[further] : OrderedJson(true), at);
+    if (least > longest) throw NothingLeft(at + ": minItems is more than there are different values");
+    if (longest <= kMaxCount && (most < 0 || longest < most)) most = longest;
+  }
   const Symbol ws = Grammar::call(ws_), comma = g_.bytes(byte_range(',', ','));
   Rule inside;
   if (n == 0 && unique && s.contains("items") && !finite(s["items"]).empty()) {
