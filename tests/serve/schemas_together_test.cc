@@ -46,6 +46,21 @@ TEST(JsonGrammar, WhatAPartDoesNotDeclareIsAdditionalToIt) {
   no(short_list, {"[2,3]", "[2,2]"});
 }
 
+TEST(SchemasTogether, NullableIsOneTypeMoreToThePartThatSaysIt) {
+  const std::string text = R"({"allOf":[{"type":"string","nullable":true},)";
+  for (const char* other :
+       {R"({"type":"string"}]})", R"({"type":["string","integer"]}]})", R"({"enum":["a","b"]}]})"}) {
+    yes(text + other, {R"("a")"});
+    no(text + other, {"null"});
+  }
+  for (const char* other : {R"({"maxLength":3}]})", R"({"type":["string","null"]}]})", R"({"enum":["a",null]}]})",
+                            R"({"type":"string","nullable":true}]})"})
+    yes(text + other, {"null", R"("a")"});
+  no(R"({"type":"string","allOf":[{"type":"string","nullable":true}]})", {"null"});
+  // Beside allOf it is said of the whole, as generators write it of a $ref.
+  yes(R"({"nullable":true,"allOf":[{"$ref":"#/$defs/a"}],"$defs":{"a":{"type":"string"}}})", {"null", R"("x")"});
+}
+
 TEST(JsonGrammar, AListOfMoreDifferentElementsThanThereAreIsRefused) {
   const auto refused = [](const std::string& rest) {
     const std::string schema = R"({"type":"array","uniqueItems":true,)" + rest + "}";

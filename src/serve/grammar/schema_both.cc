@@ -1,4 +1,5 @@
 // Two schemas as one that demands what both do.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
@@ -182,6 +183,17 @@ OrderedJson of_2020(OrderedJson s) {
   return s;
 }
 
+// OpenAPI's nullable is one type more to the schema that says it, and to no other.
+OrderedJson with_null_as_type(OrderedJson s) {
+  if (!s.contains("type") || !s.contains("nullable") || !s["nullable"].is_boolean()) return s;
+  OrderedJson types = array_of(s["type"]);
+  if (s["nullable"] == OrderedJson(true) && std::find(types.begin(), types.end(), OrderedJson("null")) == types.end())
+    types.push_back("null");
+  s["type"] = types;
+  s.erase("nullable");
+  return s;
+}
+
 // What a member brings with it in both: names as a list, or a schema.
 OrderedJson both_dependents(const OrderedJson& a, const OrderedJson& b) {
   const auto schema = [](const OrderedJson& v) { return v.is_array() ? OrderedJson{{"required", v}} : v; };
@@ -199,7 +211,7 @@ OrderedJson JsonGrammar::both(const OrderedJson& one, const OrderedJson& other, 
   if (other == OrderedJson(true)) return one;
   if (one == OrderedJson(true)) return other;
   if (!one.is_object() || !other.is_object()) fail_input("{}: a schema is an object", at);
-  const OrderedJson a = of_2020(one), b = of_2020(other);
+  const OrderedJson a = with_null_as_type(of_2020(one)), b = with_null_as_type(of_2020(other));
   OrderedJson out = a;
   for (const auto& [key, v] : b.items()) {
     if (!out.contains(key)) {
