@@ -99,6 +99,10 @@ TEST(EndOfTurn, NullMeansNone) {
   EXPECT_TRUE(end_of_turn(*tok, nullptr, config("", R"({"eos_token_id":null})")).empty());
   EXPECT_EQ(end_of_turn(*tok, nullptr, config("", R"({"top_p":0.9})")), Ids{2});
   EXPECT_TRUE(end_of_turn(*tok, nullptr, config(R"(,"eos_token_id":null)", R"({"eos_token_id":null})")).empty());
+  // What generation_config.json says counts beside config.json's own: that there is none, too.
+  EXPECT_TRUE(end_of_turn(*tok, nullptr, config(R"(,"eos_token_id":257)", R"({"eos_token_id":null})")).empty());
+  EXPECT_TRUE(end_of_turn(*tok, nullptr, config(R"(,"eos_token_id":[257,3])", R"({"eos_token_id":null})")).empty());
+  EXPECT_EQ(end_of_turn(*tok, nullptr, config(R"(,"eos_token_id":257)", R"({"top_p":0.9})")), Ids{257});
   EXPECT_THROW(config("", R"({"eos_token_id":"two"})"), Error);
   EXPECT_THROW(config("", "[]"), Error);
 }

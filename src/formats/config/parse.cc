@@ -175,8 +175,10 @@ ModelConfig read_model_config(const std::string& path) {
     if (!j.is_object()) fail_input("{}: must hold an object", how);
     c.end_of_turn = Keys(j, how).integers("eos_token_id");
     check_ends(c.end_of_turn, c, how);
-    // The class's default stands for what neither of the files states.
-    if (j.contains("eos_token_id") && !states_eos(*c.raw)) c.eos.clear();
+    // The class's default stands for what neither of the files states; null unsays what config.json states, as
+    // transformers generates by generation_config.json alone.
+    if (const auto eos = j.find("eos_token_id"); eos != j.end() && (eos->is_null() || !states_eos(*c.raw)))
+      c.eos.clear();
   }
   return c;
 }
