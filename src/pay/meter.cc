@@ -15,7 +15,7 @@ namespace {
 using V = evm::AbiValue;
 
 std::string used_word(const Payment& p) {
-  if (p.group) return "invalid_exact_avm_settlement_failed";
+  if (p.group) return "invalid_exact_avm_payment_already_used";  // its SDK has no word for it
   return p.scheme == Scheme::kExact ? "invalid_exact_evm_nonce_already_used" : "permit2_invalid_nonce";
 }
 
