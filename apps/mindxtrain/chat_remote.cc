@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "algorand_key.h"
@@ -44,6 +46,19 @@ std::string refusal_of(const net::HttpResponse& r) {
       return printable(j[key].get<std::string>().substr(0, 300));
   }
   return message_of(r);
+}
+
+// The transaction that a server says it waits for, as part of a sentence.
+std::string awaited(const net::HttpResponse& r) {
+  for (const char* name : {"PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE"}) {
+    const std::string* h = r.header(name);
+    const auto text = h ? from_base64(*h) : std::nullopt;
+    const Json j = text ? Json::parse(*text, nullptr, false) : Json();
+    const Json id = j.is_object() ? j.value("transaction", Json()) : Json();
+    if (id.is_string() && !id.get_ref<const std::string&>().empty())
+      return fmt::format(" (transaction {})", printable(id.get<std::string>().substr(0, 100)));
+  }
+  return "";
 }
 
 // What a server asks for before it is asked again, where that is a time that a person waits.
@@ -107,20 +122,30 @@ net::HttpResponse RemoteChat::post(const OrderedJson& body, const net::Headers& 
 }
 
 // What was signed is spent: the same payment is shown again while it is being settled, and where the connection was
-// lost before an answer began, so that nothing is paid twice.
+// lost before an answer began, so that nothing is paid twice. No longer than it can be taken and blocks take to come,
+// whatever the server waits for.
 net::HttpResponse RemoteChat::post_paid(const OrderedJson& body, const net::Headers& payment) {
-  constexpr int kShown = 40, kLost = 3;
-  for (int shown = 1, lost = 0;; ++shown) {
-    int seconds = 2;
+  using Clock = std::chrono::steady_clock;
+  constexpr int64_t kMostSeconds = 100, kBlockSeconds = 20;
+  constexpr int kLost = 3;
+  const int64_t patience = std::min(payer_->valid_seconds(), kMostSeconds) + kBlockSeconds;
+  const auto begun = Clock::now(), end = begun + std::chrono::seconds(patience);
+  const auto seconds_to = [](Clock::duration d) { return std::chrono::ceil<std::chrono::seconds>(d).count(); };
+  for (int lost = 0;;) {
+    std::optional<net::HttpResponse> r;
     try {
-      net::HttpResponse r = post(body, payment);
-      if (r.status != 402 || refusal_of(r) != "settlement_pending" || shown == kShown) return r;
-      seconds = wait_of(r);
+      r = post(body, payment);
     } catch (const Error& e) {
       if (e.code() == Exit::kInterrupted || !said_.empty() || ++lost == kLost) throw;
       log::warn("{}", e.what());
     }
-    log::info("the payment is shown again in {} s", seconds);
+    if (r && (r->status != 402 || refusal_of(*r) != "settlement_pending")) return std::move(*r);
+    const int seconds = r ? wait_of(*r) : 2;
+    const std::string what = r ? "the payment is not settled yet" + awaited(*r) + ": it" : "the payment";
+    if (Clock::now() + std::chrono::seconds(seconds) > end)
+      fail_input("{}: had not settled the payment after {} s{}: see whether it was taken before you pay anew", o_.url,
+                 seconds_to(Clock::now() - begun), r ? awaited(*r) : "");
+    log::info("{} is shown again in {} s, for {} s at most", what, seconds, seconds_to(end - Clock::now()));
     rest_.clear();
     wait_for(o_.url, seconds, &g_stop);
   }

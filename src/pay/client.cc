@@ -129,6 +129,7 @@ net::Headers Payer::pay(const net::HttpResponse& wanted) {
                  evm::decimal(left_), printable(text_at(j, "error").substr(0, 200)));
     Json payment = {{"x402Version", version}, {"payload", sign(offer, *amount)}};
     left_ -= *amount;
+    valid_seconds_ = seconds_of(offer);
     if (version == 2) {
       payment["accepted"] = offer;
       payment["resource"] = j.value("resource", Json());

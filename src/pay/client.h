@@ -21,6 +21,8 @@ class Payer {
   // or wants more than is left, with what it wants.
   net::Headers pay(const net::HttpResponse& wanted);
   const evm::U256& left() const { return left_; }
+  // How long what was signed last can be taken; a server that has not settled it then never will.
+  int64_t valid_seconds() const { return valid_seconds_; }
 
  protected:
   // `budget`: in USDC's smallest unit, millionths of a dollar.
@@ -32,6 +34,7 @@ class Payer {
 
  private:
   evm::U256 left_;
+  int64_t valid_seconds_ = 0;
 };
 
 class EvmPayer final : public Payer {

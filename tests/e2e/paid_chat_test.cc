@@ -16,7 +16,7 @@ class Shop {
   explicit Shop(int version) : version_(version) {}
   std::string refusal;             // not empty: why no payment is ever taken
   std::set<std::string> payments;  // different ones
-  int shown = 0, unpaid = 0;
+  int shown = 0, unpaid = 0, valid_seconds = 60, seconds = 1;
 
   net::ServerResponse operator()(const net::ServerRequest& q) {
     const auto paid = q.headers.find(version_ == 2 ? "payment-signature" : "x-payment");
@@ -24,7 +24,7 @@ class Shop {
     payments.insert(paid->second);
     if (++shown == 1 || !refusal.empty()) {
       net::ServerResponse r = refused(refusal.empty() ? "settlement_pending" : refusal);
-      r.headers.emplace_back("Retry-After", "1");
+      r.headers.emplace_back("Retry-After", std::to_string(seconds));
       return r;
     }
     net::ServerResponse r;
@@ -44,7 +44,8 @@ class Shop {
     net::ServerResponse r;
     r.status = 402;
     r.headers = {{"Content-Type", "application/json"},
-                 {"PAYMENT-RESPONSE", to_base64(Json({{"success", false}, {"errorReason", why}}).dump())}};
+                 {"PAYMENT-RESPONSE",
+                  to_base64(Json({{"success", false}, {"errorReason", why}, {"transaction", "0x12"}}).dump())}};
     r.body = "{}";
     return r;
   }
@@ -54,7 +55,7 @@ class Shop {
                         {version_ == 2 ? "amount" : "maxAmountRequired", "2000"},
                         {"payTo", "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"},
                         {"asset", "0x036CbD53842c5426634e7929541eC2318f3dCF7e"},
-                        {"maxTimeoutSeconds", 60},
+                        {"maxTimeoutSeconds", valid_seconds},
                         {"resource", "http://shop/v1/chat/completions"},
                         {"description", "an answer"},
                         {"mimeType", "text/event-stream"},
@@ -95,6 +96,20 @@ TEST_P(PaidChat, SaysWhyAPaymentWasRefused) {
   EXPECT_EQ(r.code, 1) << r.out;
   EXPECT_NE(r.out.find("answers 402: insufficient_funds"), std::string::npos) << r.out;
   EXPECT_EQ(shop.shown, 1);
+}
+
+// A server that waits for a transaction that no block will hold.
+TEST_P(PaidChat, WaitsNoLongerThanThePaymentCanBeTaken) {
+  shop.refusal = "settlement_pending";
+  shop.valid_seconds = 1;
+  shop.seconds = 30;
+  const cli::Result r = chat();
+  EXPECT_EQ(r.code, 1) << r.out;
+  if (GetParam() == 2) {
+    EXPECT_NE(r.out.find("(transaction 0x12)"), std::string::npos) << r.out;
+  }
+  EXPECT_NE(r.out.find("had not settled the payment after"), std::string::npos) << r.out;
+  EXPECT_EQ(shop.payments.size(), 1u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Versions, PaidChat, testing::Values(1, 2));
