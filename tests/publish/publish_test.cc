@@ -30,9 +30,13 @@ class FakeKubo {
   // What goes wrong after it has said 200: in its trailer, or as a line.
   std::string trailer, line;
   int status = 200;
+  bool lost = false;  // the next answer to what it is sent does not arrive
 
  private:
   net::ServerResponse answer(const net::ServerRequest& r) {
+    if (r.target.starts_with("/api/lighthouse/file_info?cid="))
+      return r.target.ends_with(has_) ? net::ServerResponse{200, {}, R"({"data":{"cid":")" + has_ + "\"}}"}
+                                      : net::ServerResponse{404, {}, "{}"};
     if (r.method != "POST") return {405, {}, ""};
     if (r.target.starts_with("/api/v0/pin/ls"))
       return pinned ? net::ServerResponse{200, {}, pins}
@@ -44,6 +48,8 @@ class FakeKubo {
               R"({"Root":{"Cid":{"/":")" + cid +
                   R"("},"PinErrorMsg":""}})"
                   "\n"};
+    has_ = cid;
+    if (lost) return {504, {}, ""};
     const std::string lines = R"({"Name":"run/README.md","Hash":"bafkx","Size":"1"})"
                               "\n"
                               R"({"Name":"run","Hash":")" +
@@ -56,6 +62,7 @@ class FakeKubo {
             {{"Transfer-Encoding", "chunked"}, {"Trailer", "X-Stream-Error"}},
             fmt::format("{:x}\r\n{}\r\n0\r\nX-Stream-Error: {}\r\n\r\n", lines.size(), lines, trailer)};
   }
+  std::string has_ = "nothing";
   net::TestServer server_;
 };
 
@@ -288,6 +295,22 @@ TEST(Lighthouse, MayCutByEitherProfileAndNeverSeesItsKeyInTheState) {
   const std::string state = read_file(f.path() + "/publish.json");
   EXPECT_EQ(state.find("k3y"), std::string::npos);
   EXPECT_EQ(Json::parse(state)["steps"]["lighthouse"]["result"]["profile"], "unixfs-v1-2025");
+}
+
+TEST(Lighthouse, WhatIsThereThoughItsAnswerWasLostIsNotSentAgain) {
+  FakeKubo node;
+  const FinishedRun f("publish: {lighthouse: {}}\n");
+  const auto run = open_run(f.path());
+  const auto s = surroundings({{"LIGHTHOUSE_API_KEY", "k"}, {"LIGHTHOUSE_ENDPOINT", node.url()}});
+  node.cid = cid_of_run(run, "kubo-v1");
+  node.lost = true;
+  EXPECT_EQ(code_of([&] { publish(run, s, {}, false); }, "504"), Exit::kBadInput);
+  EXPECT_EQ(node.server().count("GET", "/api/lighthouse/file_info"), 0u) << "nothing had been sent yet";
+  const size_t sent = node.server().count("POST", "/api/v0/add");
+  node.lost = false;
+  publish(run, s, {}, false);
+  EXPECT_EQ(node.server().count("POST", "/api/v0/add"), sent);
+  EXPECT_EQ(read_json_file(f.path() + "/publish.json")["steps"]["lighthouse"]["result"]["cid"], node.cid);
 }
 
 TEST(HubStep, AHubThatSaysTheTokenBackPutsItIntoNoLog) {

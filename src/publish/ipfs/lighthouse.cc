@@ -10,14 +10,14 @@ namespace mxt::publish {
 namespace {
 
 constexpr const char* kLighthouse = "run";
+constexpr const char *kUpload = "https://upload.lighthouse.storage", *kApi = "https://api.lighthouse.storage";
 
 class LighthouseStep : public Step {
  public:
   LighthouseStep(const config::LighthousePublish& s, const Run& run, const Surroundings& around)
       : run_(run),
         key_env_(s.api_key_env),
-        base_(service_url("https://upload.lighthouse.storage", "lighthouse", around.variable("LIGHTHOUSE_ENDPOINT"),
-                          "LIGHTHOUSE_ENDPOINT")) {}
+        base_(service_url(kUpload, "lighthouse", around.variable("LIGHTHOUSE_ENDPOINT"), "LIGHTHOUSE_ENDPOINT")) {}
   std::string name() const override { return "lighthouse"; }
   std::string target() const override { return base_; }
   void check(const StepContext& c) const override {
@@ -35,6 +35,10 @@ class LighthouseStep : public Step {
     check(c);
     const auto expected = roots(c);
     Service lighthouse("Lighthouse at " + base_, c.around.http);
+    if (c.state().is_object())  // an upload has begun whose answer nobody has heard
+      for (const DagRoot& root : expected)
+        if (is_there(c, root)) return result_of(root);
+    c.save({{"sending", expected[0].text()}});
     FormBody form = folder_form(run_.files, kLighthouse, false);
     net::HttpRequest q;
     q.method = "POST";
@@ -46,6 +50,7 @@ class LighthouseStep : public Step {
     if (r.status == 401 || r.status == 403)
       fail_input("Lighthouse at {}: refuses the key in {} ({})", base_, key_env_, r.status);
     if (r.status != 200) lighthouse.refuse(r, q.url);
+    c.save({});  // it is heard, whatever it says
     require_whole(r, "Lighthouse at " + base_);
     std::string got;
     for (const std::string_view line : split(r.body, '\n'))  // one object; a node behind it may send one a file
@@ -55,13 +60,32 @@ class LighthouseStep : public Step {
         got = j["Hash"].get<std::string>();
     if (got.empty()) fail_input("Lighthouse at {}: its answer names no id", base_);
     for (const DagRoot& root : expected)
-      if (got == root.text()) return {{"cid", got}, {"profile", root.profile->name}, {"bytes", root.file_bytes}};
+      if (got == root.text()) return result_of(root);
     fail_verify("Lighthouse at {}: says that the run is {}, and it is {} ({}) or {} ({})", base_,
                 printable(got.substr(0, 100)), expected[0].text(), expected[0].profile->name, expected[1].text(),
                 expected[1].profile->name);
   }
 
  private:
+  static Json result_of(const DagRoot& root) {
+    return {{"cid", root.text()}, {"profile", root.profile->name}, {"bytes", root.file_bytes}};
+  }
+  // Whatever else it says, or does not, is no: the run is sent then.
+  bool is_there(const StepContext& c, const DagRoot& root) const {
+    const std::string api = base_ == kUpload ? kApi : base_;
+    net::HttpRequest q;
+    q.url = api + "/api/lighthouse/file_info?cid=" + root.text();
+    q.retries = 1;
+    try {
+      const net::HttpResponse r = Service("Lighthouse at " + api, c.around.http).send(q);
+      const Json j = Json::parse(r.body, nullptr, false);
+      const auto cid = "/data/cid"_json_pointer;
+      return r.status == 200 && j.is_object() && j.contains(cid) && j.at(cid) == Json(root.text());
+    } catch (const Error& e) {
+      if (e.code() == Exit::kInterrupted) throw;
+      return false;
+    }
+  }
   std::string url() const { return base_ + "/api/v0/add?wrap-with-directory=false&cid-version=1"; }
   std::vector<DagRoot> roots(const StepContext& c) const {
     return import_tree(run_.files, {&unixfs_profile("kubo-v1"), &unixfs_profile("unixfs-v1-2025")}, {}, c.around.stop);
