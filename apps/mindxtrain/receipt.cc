@@ -68,7 +68,8 @@ void run_anchor(const ReceiptOptions& o, provenance::VerifyReport& report) {
   std::string registry = o.registry;
   std::optional<uint64_t> chain;  // the recipe's: anybody can start one that holds a registry at the same address
   const std::string recipe = (fs::path(o.manifest).parent_path() / "recipe.yaml").string();
-  const auto publish = fs::is_regular_file(recipe) ? config::load_recipe(recipe).publish : std::nullopt;
+  std::error_code ec;
+  const auto publish = fs::is_regular_file(recipe, ec) ? config::load_recipe(recipe).publish : std::nullopt;
   if (publish && publish->evm && publish->evm->registry) {
     chain = static_cast<uint64_t>(publish->evm->chain_id);
     if (registry.empty()) registry = *publish->evm->registry;

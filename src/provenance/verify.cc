@@ -15,6 +15,16 @@
 namespace mxt::provenance {
 namespace {
 
+// A link that leads in a circle, or into what cannot be read, is a finding of the run's and no error of the program's.
+bool is_file(const fs::path& path) {
+  std::error_code ec;
+  return fs::is_regular_file(path, ec);
+}
+bool is_there(const fs::path& path) {
+  std::error_code ec;
+  return fs::exists(path, ec);
+}
+
 // A path from a manifest may be anything: it must stay inside the run's folder.
 bool is_inside(const std::string& path) {
   const fs::path p(path);
@@ -78,7 +88,7 @@ class Verifier {
         find(path, "is not in the manifest");
     }
     report_.subjects.push_back(
-        fs::exists(folder_ / "README.md")
+        is_there(folder_ / "README.md")
             ? "README.md: no part of the manifest, not checked; an anchor's CID covers it (--rpc)"
             : "README.md: not here; it is no part of the manifest");
   }
@@ -298,13 +308,14 @@ class Verifier {
 // RUN/receipt.json says nothing of its own: it must follow from the manifest. It may be absent.
 void check_receipt(const std::string& folder, const Json& manifest, bool published, VerifyReport& report) {
   const std::string path = folder + "/" + kReceiptName;
-  const auto kind = published ? fs::status(path).type() : fs::symlink_status(path).type();
+  std::error_code ec;
+  const auto kind = (published ? fs::status(path, ec) : fs::symlink_status(path, ec)).type();
   if (kind == fs::file_type::not_found) return;
   const auto find = [&](std::string what) { report.findings.push_back({kReceiptName, std::move(what)}); };
   if (kind != fs::file_type::regular) return find("is no file");
   config::Receipt settings;
   try {
-    if (fs::is_regular_file(folder + "/recipe.yaml")) settings = config::load_recipe(folder + "/recipe.yaml").receipt;
+    if (is_file(folder + "/recipe.yaml")) settings = config::load_recipe(folder + "/recipe.yaml").receipt;
   } catch (const Error&) {
     // Reported by its subject; the receipt then holds what it can.
   }
@@ -334,7 +345,7 @@ void check_signature(const std::string& manifest_path, std::string_view text, co
   const std::string envelope = fs::path(manifest_path).replace_extension("dsse.json").string();
   const std::string name = fs::path(envelope).filename().string();
   const Json signer = manifest["predicate"].value("signer", Json());
-  const bool there = fs::is_regular_file(envelope);
+  const bool there = is_file(envelope);
   if (options.trusted_key && !signer.is_string() && !there) {
     report.findings.push_back(
         {"/predicate/signer",
@@ -383,7 +394,7 @@ void check_recipe_of_run(const std::string& folder, const Json& manifest, const 
   std::vector<std::string> differences;
   try {
     const std::string path = folder + "/recipe.yaml";
-    const config::Recipe own = fs::is_regular_file(path) ? config::load_recipe(path) : config::Recipe();
+    const config::Recipe own = is_file(path) ? config::load_recipe(path) : config::Recipe();
     if (config::recipe_hash(own) == stored)
       compare_recipes(Json::parse(config::canonical(own)), Json::parse(config::canonical(recipe)), "", differences);
   } catch (const Error&) {
@@ -397,7 +408,7 @@ void check_recipe_of_run(const std::string& folder, const Json& manifest, const 
 
 std::string manifest_of(const std::string& folder) {
   const std::string own = folder + "/manifest.json", published = folder + "/" + kPublishedFolder + "/manifest.json";
-  return !fs::exists(own) && fs::exists(published) ? published : own;
+  return !is_there(own) && is_there(published) ? published : own;
 }
 
 VerifyReport verify(const std::string& manifest_path, const VerifyOptions& options) {
@@ -405,7 +416,7 @@ VerifyReport verify(const std::string& manifest_path, const VerifyOptions& optio
   // "provenance" itself may be the working directory.
   const fs::path named = fs::absolute(manifest_path).lexically_normal().parent_path();
   VerifyOptions o = options;
-  o.published = named.filename() == kPublishedFolder && !fs::exists(here / "checkpoint");
+  o.published = named.filename() == kPublishedFolder && !is_there(here / "checkpoint");
   return verify_text(read_file(manifest_path), manifest_path, (o.published ? named.parent_path() : here).string(), o);
 }
 
@@ -453,7 +464,7 @@ VerifyReport verify_text(std::string_view text, const std::string& manifest_path
 VerifyReport verify_statement(const std::string& manifest_path, const VerifyOptions& options) {
   const std::string text = read_file(manifest_path);
   VerifyReport report = verify_text(text, manifest_path, "", options);
-  if (options.trusted_key || fs::is_regular_file(fs::path(manifest_path).replace_extension("dsse.json")))
+  if (options.trusted_key || is_file(fs::path(manifest_path).replace_extension("dsse.json")))
     check_signature(manifest_path, text, parse_json(text, manifest_path), options, report);
   return report;
 }

@@ -191,6 +191,15 @@ TEST(Tamper, ALinkOrAnotherKindInAFilesPlaceIsNamed) {
     fs::remove(path);
     fs::rename(elsewhere, path);
   }
+  for (const char* name : {"recipe.yaml", "plan.json", "manifest.dsse.json", "receipt.json"}) {
+    const std::string path = run.file(name), elsewhere = run.file("elsewhere");
+    const bool had = fs::exists(path);
+    if (had) fs::rename(path, elsewhere);
+    fs::create_symlink(name, path);  // in a circle
+    EXPECT_NO_THROW(EXPECT_EQ(verify(run.manifest()).ok(), !had && path.ends_with("dsse.json"))) << name;
+    fs::remove(path);
+    if (had) fs::rename(elsewhere, path);
+  }
   fs::rename(run.file("checkpoint"), run.file("moved"));
   fs::create_symlink(run.file("moved"), run.file("checkpoint"));
   EXPECT_EQ(verify(run.manifest()).findings.at(0).what.find("stands behind the symbolic link checkpoint"), 0u);
