@@ -65,6 +65,11 @@ said=$(PATH=$work/old:$PATH sh "$work/mindxtrain-$version/install.sh" "$work/non
 rc=0
 said=$(env -u HOME sh "$work/mindxtrain-$version/install.sh" 2>&1) || rc=$?
 [ $rc = 1 ] && [[ $said == *"HOME is not set: name a folder"* ]] || fail "install.sh without a home: $rc: $said"
+rc=0
+said=$(HOME=$work sh "$work/mindxtrain-$version/install.sh" --prefix=x 2>&1) || rc=$?
+[ $rc = 1 ] && [[ $said == *"there are no options"* ]] || fail "install.sh with an option: $rc: $said"
+said=$(cd "$work" && HOME=$work sh "mindxtrain-$version/install.sh" "a folder" 2>&1)
+[[ $said == *"export PATH=\"$work/a folder/bin:"* ]] || fail "install.sh into a relative folder: $said"
 HOME=$work sh "$work/mindxtrain-$version/install.sh" "$work/prefix" >/dev/null
 # A disk that is full when it is installed anew: the last file of the library's folder does not fit.
 printf '#!/bin/sh\n/bin/cp "$@"\nexit 1\n' >"$work/old/cp" && chmod +x "$work/old/cp" && rm "$work/old/getconf"

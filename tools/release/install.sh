@@ -2,7 +2,7 @@
 # Copies the program to PREFIX (first argument, else ~/.local): bin, lib/mindxtrain, share. Run again, it replaces what it copied.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-prefix=${1:-${HOME:+$HOME/.local}}
+prefix=${1-${HOME:+$HOME/.local}}
 # The loader's own words name no remedy.
 glibc=$(getconf GNU_LIBC_VERSION 2>/dev/null | sed 's/.* //')
 if [ "$(printf '%s\n2.34\n' "${glibc:-0}" | sort -V | head -n 1)" != 2.34 ]; then
@@ -10,7 +10,10 @@ if [ "$(printf '%s\n2.34\n' "${glibc:-0}" | sort -V | head -n 1)" != 2.34 ]; the
   exit 3
 fi
 refused() { echo "$1: name a folder, as in ./install.sh /opt/mindxtrain" >&2; exit 1; }
+[ $# = 0 ] || [ -n "$1" ] || refused "the folder's name is empty"
 [ -n "$prefix" ] || refused "HOME is not set"
+[ $# -le 1 ] || refused "$*: one folder is wanted"
+case $prefix in -*) refused "$prefix: there are no options" ;; /*) ;; *) prefix=$PWD/$prefix ;; esac
 mkdir -p "$prefix/bin" "$prefix/lib" "$prefix/share" 2>/dev/null || refused "$prefix: cannot be written"
 for folder in bin lib share; do [ -w "$prefix/$folder" ] || refused "$prefix/$folder: cannot be written"; done
 # What is there stays whole until all of the new is beside it.
@@ -25,4 +28,4 @@ rm -rf "$prefix/lib/mindxtrain"
 mv "$lib" "$prefix/lib/mindxtrain"
 mv -f "$bin" "$prefix/bin/mindxtrain"
 "$prefix/bin/mindxtrain" --version
-case ":$PATH:" in *":$prefix/bin:"*) ;; *) echo "now: export PATH=$prefix/bin:\$PATH" ;; esac
+case ":$PATH:" in *":$prefix/bin:"*) ;; *) echo "now: export PATH=\"$prefix/bin:\$PATH\"" ;; esac
