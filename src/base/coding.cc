@@ -159,17 +159,53 @@ void encode_e4m3(const void* w, DType type, const CodedMatrix<uint8_t, float>& t
   });
 }
 
+// A scale for `tall` rows × what e4m3_reach() says of columns.
+void encode_e4m3_scaled(const void* w, DType type, const CodedMatrix<uint8_t, float>& to, int64_t tall) {
+  const int64_t across = to.coding == Coding::kE4M3Blocks ? blocks_of(to.cols, kE4M3Block) : 1;
+  auto* scales = reinterpret_cast<float*>(to.scales);
+  parallel_for(0, blocks_of(to.rows, tall), 1, [&](int64_t b, int64_t e) {
+    std::vector<float> room(static_cast<size_t>(to.cols));
+    for (int64_t k = b; k < e; ++k)
+      for (int64_t col = 0, end = 0, at = k * across; col < to.cols; col = end, ++at) {
+        end = e4m3_reach(to.coding, col, to.cols);
+        const int64_t first = k * tall, last = std::min(to.rows, first + tall), n = end - col;
+        float most = 0;
+        for (int64_t r = first; r < last; ++r)
+          most = std::max(most, largest_of(block_of(w, type, r * to.cols + col, n, room.data()), n));
+        const float scale = scales[at] = most > 0 ? most / 448.0f : 1.0f;
+        for (int64_t r = first; r < last; ++r) {
+          const float* x = block_of(w, type, r * to.cols + col, n, room.data());
+          for (int64_t i = 0; i < n; ++i) to.codes[r * to.cols + col + i] = float_to_f8e4m3(x[i] / scale);
+        }
+      }
+  });
+}
+
 }  // namespace
 
 constinit const std::array<float, 256> kNf4Bytes = dynamic_bytes();
 
 std::string_view name_of(Coding c) {
-  static constexpr std::string_view kNames[] = {"none",        "nf4",    "nf4 with double quantization",
-                                                "mxfp4",       "e4m3",   "q4_0",
-                                                "q4_1",        "q5_0",   "q5_1",
-                                                "q8_0",        "q2_k",   "q3_k",
-                                                "q4_k",        "q5_k",   "q6_k",
-                                                "tq2_0",       "iq4_nl", "iq4_xs",
+  static constexpr std::string_view kNames[] = {"none",
+                                                "nf4",
+                                                "nf4 with double quantization",
+                                                "mxfp4",
+                                                "e4m3",
+                                                "e4m3 with a scale a row",
+                                                "e4m3 in blocks of 128 × 128",
+                                                "q4_0",
+                                                "q4_1",
+                                                "q5_0",
+                                                "q5_1",
+                                                "q8_0",
+                                                "q2_k",
+                                                "q3_k",
+                                                "q4_k",
+                                                "q5_k",
+                                                "q6_k",
+                                                "tq2_0",
+                                                "iq4_nl",
+                                                "iq4_xs",
                                                 "ggml's mxfp4"};
   static_assert(std::size(kNames) == static_cast<size_t>(Coding::kGgmlMxfp4) + 1);
   return kNames[static_cast<size_t>(c)];
@@ -187,6 +223,10 @@ CodedBytes coded_bytes(Coding c, int64_t rows, int64_t cols) {
       return {n / 2, n / kMxBlock, 0};
     case Coding::kE4M3:
       return {n, rows, 0};
+    case Coding::kE4M3Rows:
+      return {n, 4 * rows, 0};
+    case Coding::kE4M3Blocks:
+      return {n, 4 * blocks_of(rows, kE4M3Block) * blocks_of(cols, kE4M3Block), 0};
     default:
       return {};
   }
@@ -219,6 +259,7 @@ void encode_nf4_scales(const std::vector<float>& scales, uint8_t* bytes, float* 
 void encode(const void* w, DType type, const CodedMatrix<uint8_t, float>& to) {
   if (to.coding == Coding::kMxfp4) return encode_mxfp4(w, type, to);
   if (to.coding == Coding::kE4M3) return encode_e4m3(w, type, to);
+  if (is_e4m3(to.coding)) return encode_e4m3_scaled(w, type, to, to.coding == Coding::kE4M3Rows ? 1 : kE4M3Block);
   if (to.coding == Coding::kNf4) return encode_nf4(w, type, to, reinterpret_cast<float*>(to.scales));
   MXT_ASSERT(to.coding == Coding::kNf4Double);
   std::vector<float> scales(static_cast<size_t>(blocks_of(to.rows * to.cols, kNf4Block)));
@@ -248,9 +289,13 @@ void decode(const Coded& m, int64_t first, int64_t count, float* out) {
     MXT_ASSERT(m.cols % block->values == 0);
     return decode_blocks(*block, m.codes, first, count, out);
   }
-  if (m.coding == Coding::kE4M3) {
-    for (int64_t i = 0; i < count; ++i)
-      out[i] = f8e4m3_to_float(m.codes[first + i]) * exponent_scale(m.scales[(first + i) / m.cols]);
+  if (is_e4m3(m.coding)) {
+    for (int64_t i = 0; i < count;) {
+      const int64_t row = (first + i) / m.cols, col = (first + i) % m.cols,
+                    end = std::min(count, i + e4m3_reach(m.coding, col, m.cols) - col);
+      for (const float scale = e4m3_scale(m, row, col); i < end; ++i)
+        out[i] = f8e4m3_to_float(m.codes[first + i]) * scale;
+    }
     return;
   }
   const bool mx = m.coding == Coding::kMxfp4;

@@ -36,4 +36,11 @@ struct ConfigCoding {
 };
 std::optional<ConfigCoding> config_coding(const ModelConfig& config, const std::string& name);
 
+// The rows × columns that one scale of an FP8 layout is for, where config.json says that they are blocks; 0 or less for
+// what it says of them that is no size.
+struct Fp8Blocks {
+  int64_t rows = 0, columns = 0;
+};
+std::optional<Fp8Blocks> fp8_blocks(const ModelConfig& config);
+
 }  // namespace mxt::formats

@@ -98,7 +98,7 @@ TEST(QLoraFolder, TrainsTheBytesOfLoraOverItsDecodedWeights) {
   cli::Folder f("qlora_decoded");
   const std::string model = made(f, 64, 96);
   const std::string plain = fmt::format(", r: 4, alpha: 8, target_modules: {}}}", kTargets);
-  for (const std::string scheme : {"mxfp4", "quark_mxfp4", "mxfp4 with DoRA"})
+  for (const std::string scheme : {"mxfp4", "quark_mxfp4", "fp8_dynamic", "fp8_block", "quark_fp8", "mxfp4 with DoRA"})
     for (const std::string precision : {"float32", "bfloat16"}) {
       SCOPED_TRACE(scheme + " " + precision);
       const bool dora = scheme.ends_with("DoRA");

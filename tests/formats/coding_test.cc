@@ -128,6 +128,35 @@ TEST(CodedFolder, IsReadAsItStands) {
   }
 }
 
+// What config.json says of FP8, and of what it leaves out.
+TEST(ConfigCoding, OfFp8) {
+  const auto said = [](const std::string& method, const std::string& more, const std::string& name) {
+    ModelConfig c;
+    c.quantization = method;
+    c.raw = std::make_shared<OrderedJson>(OrderedJson::parse(R"({"quantization_config": )" + more + "}"));
+    const auto coding = config_coding(c, "model.layers.0." + name + ".weight");
+    return coding ? std::string(name_of(coding->coding)) : "nothing";
+  };
+  const std::string blocks = "e4m3 in blocks of 128 × 128", rows = "e4m3 with a scale a row";
+  EXPECT_EQ(said("fp8", "{}", "q"), blocks);
+  EXPECT_EQ(said("fp8", R"({"weight_block_size": [128, 128]})", "q"), blocks);
+  EXPECT_EQ(said("fp8", R"({"weight_block_size": [64, 128]})", "q"), "nothing");
+  EXPECT_EQ(said("fp8", R"({"weight_block_size": null})", "q"), rows);
+  EXPECT_EQ(said("fp8", R"({"modules_to_not_convert": ["model.layers.0.q"]})", "q"), "none");
+  const auto tensors = [&](const std::string& weights, const std::string& ignore, const std::string& name) {
+    return said("compressed-tensors",
+                R"({"format": "float-quantized", "ignore": )" + ignore +
+                    R"(, "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "float")" + weights + "}}}}",
+                name);
+  };
+  EXPECT_EQ(tensors(R"(, "strategy": "channel")", "[]", "q"), rows);
+  EXPECT_EQ(tensors(R"(, "block_structure": [128, 128])", "[]", "q"), blocks);
+  EXPECT_EQ(tensors("", R"(["re:.*layers.0.mlp.*", "lm_head"])", "mlp.up"), "none");
+  EXPECT_EQ(tensors("", R"(["re:.*layers.0.mlp.*", "lm_head"])", "q"), rows);
+  EXPECT_EQ(tensors("", R"(["re:layers.0.*"])", "q"), rows);  // from the name's beginning
+  EXPECT_EQ(said("quark", R"({"global_quant_config": {"weight": {"dtype": "fp8_e4m3"}}})", "q"), rows);
+}
+
 // The folder with one tensor left out, or changed by `change`.
 void copy_with(const std::string& to, const std::string& tensor,
                const std::function<bool(TensorSpec&, std::string&)>& change) {

@@ -11,20 +11,11 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "formats/peft.h"
+#include "formats/peft/pattern.h"
 
 namespace mxt::formats {
-namespace {
 
-constexpr std::string_view kWeight = ".weight";
-
-bool is_plain(std::string_view key) {
-  for (char c : key)
-    if (!(std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '-')) return false;
-  return true;
-}
-
-// A real expression goes to PCRE2 with limits, since the file may come from anyone.
-bool matches(const std::string& pattern, const std::string& key, std::string_view module) {
+bool pattern_matches(const std::string& pattern, const std::string& key, std::string_view module) {
   int code = 0;
   PCRE2_SIZE at = 0;
   const std::unique_ptr<pcre2_code, decltype(&pcre2_code_free)> compiled(
@@ -43,16 +34,26 @@ bool matches(const std::string& pattern, const std::string& key, std::string_vie
   return n >= 0;
 }
 
+namespace {
+
+constexpr std::string_view kWeight = ".weight";
+
+bool is_plain(std::string_view key) {
+  for (char c : key)
+    if (!(std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '-')) return false;
+  return true;
+}
+
 // PEFT matches a pattern key by re.match("(.*\.)?(KEY)$", module). A plain key is compared as text.
 bool key_matches(const std::string& key, std::string_view module) {
-  if (!is_plain(key)) return matches("^(?:.*\\.)?(?:" + key + ")$", key, module);
+  if (!is_plain(key)) return pattern_matches("^(?:.*\\.)?(?:" + key + ")$", key, module);
   if (!module.ends_with(key)) return false;
   return module.size() == key.size() || module[module.size() - key.size() - 1] == '.';
 }
 
 // And exclude_modules given as text by re.fullmatch: of the whole name.
 bool whole_matches(const std::string& key, std::string_view module) {
-  return is_plain(key) ? module == key : matches("^(?:" + key + ")$", key, module);
+  return is_plain(key) ? module == key : pattern_matches("^(?:" + key + ")$", key, module);
 }
 
 // Keys of LoraConfig that change what an adapter computes and are not built in: any value that is not empty is refused.

@@ -29,32 +29,30 @@ float load_scale(std::span<const std::byte> bytes, DType type, size_t i) {
 
 bool is_scale_type(DType t) { return t == DType::kF32 || t == DType::kBF16 || t == DType::kF16; }
 
-// Which block one scale covers follows from the scale's shape: one for all, one a row, or one a block.
+// Which block one scale covers follows from the scale's shape: one for all, one a row, or one a block, whose size
+// config.json says.
 void fit_fp8(QuantizedWeight& w, bool inverse_name, const ModelConfig& c, const std::string& source) {
   const int64_t rows = w.shape[0], columns = w.shape[1];
   const auto& s = w.scale.shape;
   const int64_t count = w.scale.count();
   bool good = is_scale_type(w.scale.type);
-  if (inverse_name && s.size() == 2) {
-    std::array<int64_t, 2> block{128, 128};
-    if (c.raw && c.raw->contains("quantization_config")) {
-      const auto& q = (*c.raw)["quantization_config"];
-      if (q.contains("weight_block_size") && q["weight_block_size"].is_array() && q["weight_block_size"].size() == 2)
-        for (size_t i = 0; i < 2; ++i)
-          block[i] = q["weight_block_size"][i].is_number_integer() ? q["weight_block_size"][i].get<int64_t>() : 0;
-    }
-    good = good && block[0] > 0 && block[1] > 0;
+  const auto said = fp8_blocks(c);
+  if (s.size() == 2 && (inverse_name || (said && c.quantization == "compressed-tensors"))) {
+    const Fp8Blocks block = said.value_or(Fp8Blocks{kE4M3Block, kE4M3Block});
+    good = good && block.rows > 0 && block.columns > 0;
     if (good) {
-      w.block_rows = block[0];
-      w.block_columns = block[1];
-      good = s[0] == blocks(rows, block[0]) && s[1] == blocks(columns, block[1]);
+      w.block_rows = block.rows;
+      w.block_columns = block.columns;
+      good = s[0] == blocks(rows, block.rows) && s[1] == blocks(columns, block.columns);
     }
-  } else if (count == 1) {
-    w.block_rows = rows;
-    w.block_columns = columns;
+    if (block.rows == kE4M3Block && block.columns == kE4M3Block) w.coding = Coding::kE4M3Blocks;
   } else {
+    w.coding = Coding::kE4M3Rows;
     w.block_columns = columns;
-    good = good && count == rows && s[0] == rows;
+    if (count == 1)
+      w.block_rows = rows;
+    else
+      good = good && count == rows && s[0] == rows;
   }
   if (!good) fail_input("{}: the scales \"{}\" do not fit \"{}\"", source, w.scale.name, w.data.name);
 }
@@ -287,8 +285,21 @@ QuantizedTensors find_quantized(const Safetensors& files, const ModelConfig& c, 
   return out;
 }
 
+namespace {
+
+void take_fp8_scales(const Safetensors& files, const QuantizedWeight& w, CodedTensor* out) {
+  const auto scales = files.bytes(w.scale);
+  const auto held = static_cast<size_t>(w.scale.count()),
+             want = static_cast<size_t>(coded_bytes(w.coding, w.shape[0], w.shape[1]).scales) / sizeof(float);
+  out->floats.resize(want);
+  for (size_t i = 0; i < want; ++i) out->floats[i] = load_scale(scales, w.scale.type, held == 1 ? 0 : i);
+  out->matrix.scales = reinterpret_cast<const uint8_t*>(out->floats.data());
+}
+
+}  // namespace
+
 CodedTensor coded_of(const Safetensors& files, const QuantizedWeight& w) {
-  MXT_ASSERT(w.kind == QuantizedWeight::Kind::kCoded);
+  MXT_ASSERT(w.coding != Coding::kNone);
   CodedTensor out;
   out.through = w.through;
   const auto codes = files.bytes(w.data), scales = files.bytes(w.scale);
@@ -298,6 +309,10 @@ CodedTensor coded_of(const Safetensors& files, const QuantizedWeight& w) {
                 reinterpret_cast<const uint8_t*>(codes.data()),
                 reinterpret_cast<const uint8_t*>(scales.data()),
                 nullptr};
+  if (w.kind == QuantizedWeight::Kind::kFp8) {
+    take_fp8_scales(files, w, &out);
+    return out;
+  }
   if (w.row_step > 0) {  // its rows alone, codes before scales
     const size_t codes_row = static_cast<size_t>(w.shape[1] / 2),
                  scales_row = static_cast<size_t>(w.shape[1] / kMxBlock);

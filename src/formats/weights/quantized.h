@@ -18,10 +18,10 @@ namespace mxt::formats {
 struct QuantizedWeight {
   enum class Kind {
     kFp8,    // F8_E4M3 times one scale a block of block_rows × block_columns
-    kCoded,  // as base/coding.h has it: MXFP4, or bitsandbytes' NF4
+    kCoded,  // otherwise: MXFP4, or bitsandbytes' NF4
   };
   Kind kind = Kind::kFp8;
-  Coding coding = Coding::kNone;  // of kCoded
+  Coding coding = Coding::kNone;  // as base/coding.h has it; kNone: FP8 in blocks of another size
   DType through = DType::kF32;    // CodedTensor::through
   TensorInfo nested;              // of kNf4Double, without the mean
   float mean = 0;
@@ -39,12 +39,12 @@ struct QuantizedTensors {
 };
 
 // kMissing for a quant_method without a decoder here; kBadInput where scales do not fit their weights. Known:
-// transformers `fp8` (weight_scale_inv), compressed-tensors FP8 (by tensor or channel) and mxfp4-pack-quantized, Quark
-// FP8 and MXFP4, bitsandbytes NF4 with and without double quantization, gpt-oss's mxfp4 (stacked experts in _blocks
-// [experts, rows, columns / 32, 16] and _scales).
+// transformers `fp8` (weight_scale_inv), compressed-tensors FP8 (by tensor, channel or block) and mxfp4-pack-quantized,
+// Quark FP8 and MXFP4, bitsandbytes NF4 with and without double quantization, gpt-oss's mxfp4 (stacked experts in
+// _blocks [experts, rows, columns / 32, 16] and _scales).
 QuantizedTensors find_quantized(const Safetensors& files, const ModelConfig& config, const std::string& source);
 
-// Of Kind::kCoded, as it lies in the file.
+// Of one with a coding: as it lies in the file; scales of FP8 in F32, one a row where the file has one for all.
 CodedTensor coded_of(const Safetensors& files, const QuantizedWeight& w);
 
 void decode_rows(const Safetensors& files, const QuantizedWeight& w, int64_t begin, int64_t end, float* out);

@@ -109,7 +109,7 @@ class HfFolder final : public WeightSource {
   }
   std::optional<CodedTensor> coded(std::string_view name) const {
     const QuantizedWeight* w = find_weight(name);
-    return w && w->kind == QuantizedWeight::Kind::kCoded ? std::optional(coded_of(files_, *w)) : std::nullopt;
+    return w && w->coding != Coding::kNone ? std::optional(coded_of(files_, *w)) : std::nullopt;
   }
   InputRounding input_rounding(std::string_view name) const override {
     return find_weight(name) ? quantized_.inputs : InputRounding::kNone;

@@ -52,8 +52,8 @@ __device__ __forceinline__ float e4m3_value(uint32_t code) {
   return code & 128 ? -size : size;
 }
 
-// All V weights of a pack are whole codes of one row.
-template <typename T, int V>
+// All V weights of a pack are whole codes of one row, and of one block where scales are blocks'.
+template <typename T, int V, Coding kCoding>
 __global__ void __launch_bounds__(kThreads) decode_bytes_kernel(__grid_constant__ const DecodeArgs a) {
   __shared__ float table[256];
   table[threadIdx.x] = e4m3_value(threadIdx.x);
@@ -63,7 +63,15 @@ __global__ void __launch_bounds__(kThreads) decode_bytes_kernel(__grid_constant_
     const int64_t r = p / a.packs_a_row, c = (p - r * a.packs_a_row) * V, part = (a.row + r) / a.height,
                   row = a.row + r - part * a.height, first = row * a.ldm + a.col + c;
     const uint8_t* codes = a.codes + part * a.codes_step;
-    const float scale = __uint_as_float(static_cast<uint32_t>(a.scales[part * a.scales_step + row]) << 23);
+    const uint8_t* scales = a.scales + part * a.scales_step;
+    float scale;
+    if constexpr (kCoding == Coding::kE4M3)
+      scale = __uint_as_float(static_cast<uint32_t>(scales[row]) << 23);
+    else if constexpr (kCoding == Coding::kE4M3Rows)
+      scale = reinterpret_cast<const float*>(scales)[row];
+    else
+      scale = reinterpret_cast<const float*>(
+          scales)[row / kE4M3Block * ((a.ldm + kE4M3Block - 1) / kE4M3Block) + (a.col + c) / kE4M3Block];
     uint32_t words[(V + 3) / 4];
     if constexpr (V == 8) {
       const uint2 w = *reinterpret_cast<const uint2*>(codes + first);
@@ -152,7 +160,11 @@ void decode(Stream s, const Decode& d) {
   const auto grid = static_cast<unsigned>(ceil_div(a.packs, kThreads * kItems));
   MXT_GPU_DISPATCH(d.out.type, packs, {
     if (m.coding == Coding::kE4M3)
-      decode_bytes_kernel<T, V><<<grid, kThreads, 0, s>>>(a);
+      decode_bytes_kernel<T, V, Coding::kE4M3><<<grid, kThreads, 0, s>>>(a);
+    else if (m.coding == Coding::kE4M3Rows)
+      decode_bytes_kernel<T, V, Coding::kE4M3Rows><<<grid, kThreads, 0, s>>>(a);
+    else if (m.coding == Coding::kE4M3Blocks)
+      decode_bytes_kernel<T, V, Coding::kE4M3Blocks><<<grid, kThreads, 0, s>>>(a);
     else if (mx)
       decode_kernel<T, V, Coding::kMxfp4><<<grid, kThreads, 0, s>>>(a);
     else if (m.coding == Coding::kNf4)

@@ -72,7 +72,8 @@ TEST_P(Decoding, BlocksOfGguf) {
 }
 
 TEST_P(Decoding, AnyRectangle) {
-  for (const Coding coding : {Coding::kNf4, Coding::kNf4Double, Coding::kMxfp4, Coding::kE4M3})
+  for (const Coding coding :
+       {Coding::kNf4, Coding::kNf4Double, Coding::kMxfp4, Coding::kE4M3, Coding::kE4M3Rows, Coding::kE4M3Blocks})
     for (const Case& c : {Case{5, 96, 0, 0, 5, 96},
                           {7, 160, 2, 64, 4, 96},
                           {33, 64, 1, 0, 31, 64},
@@ -103,7 +104,8 @@ TEST_P(Decoding, AnyRectangle) {
 
 // Matrices one below the other, each with scales of its own.
 TEST_P(Decoding, PartsOfOneSize) {
-  for (const Coding coding : {Coding::kNf4, Coding::kNf4Double, Coding::kMxfp4, Coding::kE4M3})
+  for (const Coding coding :
+       {Coding::kNf4, Coding::kNf4Double, Coding::kMxfp4, Coding::kE4M3, Coding::kE4M3Rows, Coding::kE4M3Blocks})
     for (const DType type : kTypes) {
       constexpr int64_t kRows = 6, kCols = 96, kParts = 5;
       const CodedBytes size = coded_bytes(coding, kRows, kCols);

@@ -3,6 +3,7 @@
 #include "kernels/decode.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/ggml_blocks.h"
 #include "base/threads.h"
@@ -84,21 +85,31 @@ void blocks(const Decode& d, int64_t first, int64_t count, uint16_t* out) {
     whole_block<false, kNf4Block>(kNf4Table, nf4_scale(m, (first + i) / kNf4Block), m.codes + (first + i) / 2, out + i);
 }
 
-// Rows of E4M3, each by a table of its values.
+// Rows of E4M3, each by a table of its values; of blocks, which are no longer than such a table, one by one.
 void bytes(const Decode& d, int64_t first, int64_t count, uint16_t* out) {
+  static const std::array<float, 256> values = [] {
+    std::array<float, 256> v{};
+    for (size_t c = 0; c < 256; ++c) v[c] = f8e4m3_to_float(static_cast<uint8_t>(c));
+    return v;
+  }();
   const Coded& m = d.matrix;
   uint16_t table[256];
   for (int64_t end = 0, i = 0; i < count; i = end) {
-    const int64_t row = (first + i) / m.cols;
-    end = std::min(count, (row + 1) * m.cols - first);
-    const float scale = exponent_scale(m.scales[row]);
-    for (int c = 0; c < 256; ++c) table[c] = float_to_bf16(f8e4m3_to_float(static_cast<uint8_t>(c)) * scale);
+    const int64_t row = (first + i) / m.cols, col = (first + i) % m.cols;
+    end = std::min(count, i + e4m3_reach(m.coding, col, m.cols) - col);
+    const float scale = e4m3_scale(m, row, col);
+    if (m.coding == Coding::kE4M3Blocks) {
+      for (; i < end; ++i) out[i] = float_to_bf16(values[m.codes[first + i]] * scale);
+      continue;
+    }
+    for (size_t c = 0; c < 256; ++c) table[c] = float_to_bf16(values[c] * scale);
     for (; i < end; ++i) out[i] = table[m.codes[first + i]];
   }
 }
 
 void flat(const Decode& d, int64_t first, int64_t count, uint16_t* out) {
-  if (d.matrix.coding == Coding::kE4M3 && d.through != DType::kF16) return bytes(d, first, count, out);
+  if (is_e4m3(d.matrix.coding))
+    return d.through == DType::kF16 ? some(d, first, count, out) : bytes(d, first, count, out);
   const int64_t block = d.matrix.coding == Coding::kMxfp4 ? kMxBlock : kNf4Block;
   if (d.through == DType::kF16 || ggml_block(d.matrix.coding)) return some(d, first, count, out);
   const int64_t head = std::min(count, (block - first % block) % block), whole = (count - head) / block * block;
