@@ -200,6 +200,8 @@ Pipeline::Pipeline(const Options& o)
     train::require_supported(recipe_);
     train::backend_of(recipe_)->open();  // a GPU that cannot be used is said before gigabytes are fetched for it
   }
+  for (const std::string& judge : judges_of(recipe_.train.method))
+    if (!judge.starts_with(kMadeBefore)) judges_fetched_[judge] = require_reward_model(judge, Fetch::kAllowed);
   if (!recipe_.model.name.starts_with(kMadeBefore)) open_model();
 }
 

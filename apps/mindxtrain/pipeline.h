@@ -112,9 +112,10 @@ class Pipeline {
   kernels::Backend backend_;
   kernels::KernelPlan plan_;
   std::string data_folder_, recipe_digest_, plan_digest_, data_digest_, base_digest_;
-  std::string before_;                                // below OUT: the checkpoint of the recipe before
-  std::map<std::string, std::string> judges_before_;  // of recipe:NAME as a reward model; below OUT: its checkpoint
-  std::string base_weights_;                          // digests of the base's files, read once a process
+  std::string before_;                                 // below OUT: the checkpoint of the recipe before
+  std::map<std::string, std::string> judges_before_;   // of recipe:NAME as a reward model; below OUT: its checkpoint
+  std::map<std::string, std::string> judges_fetched_;  // of the other reward models by name: their folders
+  std::string base_weights_;                           // digests of the base's files, read once a process
   train::TrainResult result_;
   std::unique_ptr<RunRecord> record_;
   provenance::EnergyMeter meter_;

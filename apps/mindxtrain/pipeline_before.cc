@@ -173,7 +173,9 @@ Json Pipeline::method_inputs() const {
   };
   const auto& lora = recipe_.train.method.lora;
   if (const std::string from = init_adapter(); !from.empty()) j["init_adapter"] = named(*lora->init_adapter, from);
-  for (const std::string& judge : reward_models()) j["reward_models"].push_back(named(judge, judge));
+  const std::vector<std::string> judges = judges_of(recipe_.train.method), folders = reward_models();
+  for (size_t i = 0; i < judges.size(); ++i)
+    j["reward_models"].push_back(named(judges_fetched_.contains(judges[i]) ? judges[i] : folders[i], folders[i]));
   const auto method = train::make_method(recipe_.train.method);
   const std::string training = o_.out + "/checkpoint/training.json";
   if (!method || !method->has_reference() || (!foreign() && !fs::exists(training))) return j;
@@ -199,6 +201,8 @@ config::Recipe Pipeline::made_recipe() const {
     if (!judge) return;
     if (const auto made = judges_before_.find(*judge); made != judges_before_.end())
       judge = o_.out + "/" + made->second;
+    else if (const auto here = judges_fetched_.find(*judge); here != judges_fetched_.end())
+      judge = here->second;
   };
   take(m.reward_model);
   for (config::RewardPart& part : m.rewards) take(part.model);

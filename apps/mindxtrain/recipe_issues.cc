@@ -7,14 +7,13 @@
 #include "base/text.h"
 #include "config/yaml.h"
 #include "data/first_row.h"
-#include "formats/classifier.h"
 #include "formats/peft.h"
 #include "formats/weight_source.h"
-#include "infer/reward_model.h"
 #include "machine.h"
 #include "model_files.h"
 #include "net/hub.h"
 #include "publish/steps.h"
+#include "reward_models.h"
 #include "till.h"
 #include "train/rewards/rewards.h"
 
@@ -66,16 +65,10 @@ bool is_here(const std::string& name) {
   return name.starts_with(".") || name.starts_with("/") || fs::exists(name) || !net::is_repo_id(name);
 }
 
-// Whether the head is there, of a reward model that is: in its adapter, or in the model.
+// Whether the head is there, of a reward model that is.
 void check_judge(const std::string& name) {
-  std::string model = name;
-  if (formats::Adapter::is_adapter(name)) {
-    const formats::Adapter adapter = formats::Adapter::open(name);
-    model = adapter.config().base_model_name_or_path;
-    if (adapter.replaced().contains(formats::kScoreWeight) || model.empty()) return;
-  }
-  if (!is_here(model)) return;
-  infer::require_score(*formats::WeightSource::open(resolve_model(model, std::nullopt, Fetch::kNever)), name);
+  const std::string model = model_with_head(name);
+  if (!model.empty() && is_here(model)) require_reward_model(name, Fetch::kNever);
 }
 
 // Why what a recipe names beside its model cannot be used, as far as what is here tells: a recipe that runs first, an

@@ -1,6 +1,7 @@
 #include "reward_models.h"
 
 #include "base/error.h"
+#include "formats/classifier.h"
 #include "formats/peft.h"
 #include "infer/reward_model.h"
 
@@ -15,6 +16,20 @@ bool same_tokens(const tokenizer::Tokenizer& a, const tokenizer::Tokenizer& b) {
 }
 
 }  // namespace
+
+std::string model_with_head(const std::string& named) {
+  if (!formats::Adapter::is_adapter(named)) return named;
+  const formats::Adapter adapter = formats::Adapter::open(named);
+  return adapter.replaced().contains(formats::kScoreWeight) ? "" : adapter.config().base_model_name_or_path;
+}
+
+std::string require_reward_model(const std::string& named, Fetch fetch) {
+  const std::string model = model_with_head(named);
+  if (model.empty()) return named;
+  const std::string folder = resolve_model(model, std::nullopt, fetch);
+  infer::require_score(*formats::WeightSource::open(folder), named);
+  return model == named ? folder : named;
+}
 
 train::RewardServices::ScoreSequences open_reward_model(const std::string& folder, const tokenizer::Tokenizer& policy,
                                                         DType type, int64_t longest, kernels::Ops& ops) {

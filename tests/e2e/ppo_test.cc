@@ -110,7 +110,7 @@ TEST(PpoRuns, WhatIsNoRewardModelIsNamed) {
   const std::string weights = std::string(kSourceDir) + "/weights/SmolLM2-135M-Instruct.gguf";
   if (!fs::exists(weights)) GTEST_SKIP() << "no weights: run ./dev weights";
   cli::Folder f("ppo_bad");
-  const auto says = [&](const std::string& judge, const char* out, const char* text) {
+  const auto says = [&](const std::string& judge, const char* out, const char* text, const std::string& where = "") {
     write_file_atomic(f / "r.yaml", fmt::format(R"(meta: {{project: test, run_name: bad}}
 hardware: {{name: cpu}}
 autotune: {{enabled: false}}
@@ -122,13 +122,21 @@ train:
   batch: {{per_device: 2, grad_accum: 1}}
 )",
                                                 weights, judge));
-    const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / out));
+    const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / out), where);
     EXPECT_EQ(r.code, 1) << r.out;
     EXPECT_NE(r.out.find(text), std::string::npos) << r.out;
     EXPECT_FALSE(fs::exists(f / (std::string(out) + "/metrics.jsonl")));
+    return fs::exists(f / (std::string(out) + "/dataset"));
   };
   says(weights, "language_model", "it is no reward model");
   says(cli::golden("qwen3_gqa"), "no_head", "holds no score.weight");
+  // Of the Hub, which is asked before rows are prepared.
+  const std::string commit(40, 'a'), repo = f / "hub/models--org--judge";
+  make_folders(repo + "/refs"), make_folders(repo + "/snapshots");
+  write_file_atomic(repo + "/refs/main", commit);
+  fs::copy(cli::golden("qwen3_gqa"), repo + "/snapshots/" + commit);
+  EXPECT_FALSE(says("org/judge", "of_the_hub", "org/judge: holds no score.weight",
+                    "HF_HUB_OFFLINE=1 HF_HUB_CACHE=" + (f / "hub")));
   // One that has a head, and no tokenizer beside it.
   const std::string head = R"({"score.weight":{"dtype":"F32","shape":[1,8],"data_offsets":[0,32]}})";
   make_folders(f / "judge");
