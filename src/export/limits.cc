@@ -142,6 +142,11 @@ void list_stages(const Job& job, Settings* s) {
     for (const auto& [name, value] : r.train.env) all += fmt::format("{}{}={}", all.empty() ? "" : ", ", name, value);
     s->differs.push_back("train.env: the settings have no place for it, set it where it is started: " + all);
   }
+  if (r.train.neftune_noise_alpha)
+    s->differs.push_back(
+        "train.neftune_noise_alpha: noise is up to alpha / sqrt(L * width) with L the length of a row there, its "
+        "padding "
+        "or all that is packed into it included; here L is the document's");
   s->absent.push_back("autotune, receipt: there is no plan and no receipt there");
 }
 
