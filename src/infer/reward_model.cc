@@ -30,13 +30,13 @@ int64_t pass_of(int64_t longest) { return std::max(kTokensPerPass, longest); }
 
 }  // namespace
 
-int64_t RewardModel::bytes(const formats::ModelConfig& config, const models::LoraPlan* lora, DType type,
-                           int64_t longest, kernels::Ops& ops) {
+RewardModel::Bytes RewardModel::bytes(const formats::ModelConfig& config, const models::LoraPlan* lora, DType type,
+                                      int64_t longest, kernels::Ops& ops) {
   longest = std::min(longest, config.max_positions);
   const graph::Graph g = models::build(config, build_options(type, longest, lora));
   const runtime::ProgramSettings settings{pass_of(longest), 0, false, longest};
-  return runtime::ParamStore::measure(g, false, {}).total() +
-         runtime::Program(g, plan_alone(g, ops, settings), ops, settings).bytes().total();
+  return {runtime::ParamStore::measure(g, false, {}).total(),
+          runtime::Program(g, plan_alone(g, ops, settings), ops, settings).bytes()};
 }
 
 void require_score(const formats::WeightSource& source, const std::string& named) {

@@ -29,8 +29,12 @@ class RewardModel {
   RewardModel(const std::string& path, const std::string& adapter, DType type, int64_t longest, kernels::Ops& ops);
   ~RewardModel();
   // What one of this model with this adapter (null: none) takes of the memory where it runs.
-  static int64_t bytes(const formats::ModelConfig& config, const models::LoraPlan* lora, DType type, int64_t longest,
-                       kernels::Ops& ops);
+  struct Bytes {
+    int64_t weights = 0;
+    runtime::ProgramBytes program;
+  };
+  static Bytes bytes(const formats::ModelConfig& config, const models::LoraPlan* lora, DType type, int64_t longest,
+                     kernels::Ops& ops);
   RewardModel(const RewardModel&) = delete;
   const formats::ModelConfig& config() const { return source_->config(); }
   int64_t longest() const { return longest_; }

@@ -62,6 +62,21 @@ int64_t mapped_data(const Setup& s) {
   return static_cast<int64_t>(tokens) * 8;
 }
 
+// What a program takes beside those before it. Kernels keep memory for the process, and no two programs run together:
+// of that the most counts.
+class Beside {
+ public:
+  explicit Beside(const runtime::ProgramBytes& first) : kernels_(first.kernels) {}
+  int64_t operator()(const runtime::ProgramBytes& b) {
+    const int64_t more = std::max<int64_t>(0, b.kernels - kernels_);
+    kernels_ += more;
+    return b.total() - b.kernels + more;
+  }
+
+ private:
+  int64_t kernels_;
+};
+
 }  // namespace
 
 int64_t process_bytes() {
@@ -105,23 +120,28 @@ MemoryEstimate estimate_memory(const Setup& s, const Pass& pass, const kernels::
   e.program = runtime::Program(g, plan, ops, settings).bytes();
   const auto method = make_method(s.recipe.train.method);
   const bool keeps = keeps_reference(s.recipe), shares = keeps && shares_base(g);
+  Beside beside(e.program);
   if (const bool scores = scores_while_training(s.recipe); scores || keeps) {
     const graph::Graph score = s.scoring_graph();
     e.scoring = runtime::Program(score, plan, ops, settings).bytes();
     if (scores && keeps) e.scoring.activations += e.scoring.total() - e.scoring.kernels;
-    e.scoring.kernels = std::max<int64_t>(0, e.scoring.kernels - e.program.kernels);  // the two never run together
+    e.scoring.kernels = beside(e.scoring) - (e.scoring.total() - e.scoring.kernels);
     // The starting weights, or the starting adapter over the weights that are there.
     for (const graph::Param& p : score.params)
       if (shares && p.adapter)
         e.params.weights += p.rows * p.cols * static_cast<int64_t>(size_of(score.value(p.value).type));
     if (keeps && !shares) e.params.weights += runtime::ParamStore::measure(score, false).weights;
   }
-  if (samples(s.recipe)) e.sampler = sampler_cache_bytes(s) + sampler_program_bytes(s, plan, ops) + judge_bytes(s, ops);
+  if (samples(s.recipe)) {
+    e.sampler = sampler_cache_bytes(s) + beside(sampler_program_bytes(s, plan, ops));
+    for (const infer::RewardModel::Bytes& judge : judge_bytes(s, ops))
+      e.sampler += judge.weights + beside(judge.program);
+  }
   if (method && method->wants_values()) {
     const runtime::ParamBytes values = ValueModel::param_bytes(s);
     e.params.weights += values.weights, e.params.masters += values.masters;
     e.params.gradients += values.gradients, e.params.states += values.states;
-    e.scoring.activations += ValueModel::program_bytes(s, plan, ops).total();
+    for (const runtime::ProgramBytes& b : ValueModel::program_bytes(s, plan, ops)) e.scoring.activations += beside(b);
   }
   e.offloaded = e.params.offloaded(pass.offload);
   e.data = mapped_data(s);

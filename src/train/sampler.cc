@@ -10,7 +10,6 @@
 #include "checkpoint/adapter.h"
 #include "formats/family.h"
 #include "formats/peft.h"
-#include "infer/reward_model.h"
 
 namespace mxt::train {
 namespace {
@@ -47,20 +46,20 @@ int64_t sampler_cache_bytes(const Setup& s) {
   return cache_bytes(s, settings.batch, settings.state_copies());
 }
 
-int64_t sampler_program_bytes(const Setup& s, const kernels::KernelPlan& plan, const kernels::Ops& ops) {
+runtime::ProgramBytes sampler_program_bytes(const Setup& s, const kernels::KernelPlan& plan, const kernels::Ops& ops) {
   const graph::Graph g = models::build(s.model, infer::Model::generation(s.options, s.seq_len));
   const infer::SchedulerSettings settings = scheduler_settings(s);
   const runtime::ProgramSettings program{std::max(settings.tokens_per_pass, settings.batch), 0, true, 0, false};
-  return runtime::lower(g, plan, ops, program).bytes.total();
+  return runtime::lower(g, plan, ops, program).bytes;
 }
 
-int64_t judge_bytes(const Setup& s, kernels::Ops& ops) {
+std::vector<infer::RewardModel::Bytes> judge_bytes(const Setup& s, kernels::Ops& ops) {
   const config::Method& m = s.recipe.train.method;
   std::vector<std::string> judges;
   if (m.rewards.empty() && m.reward_model) judges.push_back(*m.reward_model);
   for (const config::RewardPart& part : m.rewards)
     if (part.model) judges.push_back(*part.model);
-  int64_t bytes = 0;
+  std::vector<infer::RewardModel::Bytes> out;
   for (const std::string& judge : judges) {
     std::optional<models::LoraPlan> lora;
     formats::ModelConfig config = s.model;
@@ -70,9 +69,9 @@ int64_t judge_bytes(const Setup& s, kernels::Ops& ops) {
       config = formats::WeightSource::open(judge)->config();
     else if (s.has_lora)
       lora = s.lora;
-    bytes += infer::RewardModel::bytes(config, lora ? &*lora : nullptr, s.type, s.seq_len, ops);
+    out.push_back(infer::RewardModel::bytes(config, lora ? &*lora : nullptr, s.type, s.seq_len, ops));
   }
-  return bytes;
+  return out;
 }
 
 Sampler::Sampler(const Setup& setup, runtime::ParamStore& live, kernels::Ops& ops, Decode decode,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/stop.h"
+#include "infer/reward_model.h"
 #include "infer/scheduler.h"
 #include "train/batches.h"
 #include "train/rewards/rewards.h"
@@ -28,11 +29,11 @@ struct Prompt {
 bool samples(const config::Recipe& recipe);
 // What that takes beside the pass, while it runs: keys and values of the answers drawn at once, and the program.
 int64_t sampler_cache_bytes(const Setup& s);
-int64_t sampler_program_bytes(const Setup& s, const kernels::KernelPlan& plan, const kernels::Ops& ops);
+runtime::ProgramBytes sampler_program_bytes(const Setup& s, const kernels::KernelPlan& plan, const kernels::Ops& ops);
 
 // And of the reward models that judge them. One that a recipe has yet to make is taken for an adapter like the policy's
 // over the policy's base, as is an adapter's base.
-int64_t judge_bytes(const Setup& s, kernels::Ops& ops);
+std::vector<infer::RewardModel::Bytes> judge_bytes(const Setup& s, kernels::Ops& ops);
 
 class Sampler {
  public:

@@ -69,9 +69,12 @@ runtime::ParamBytes ValueModel::param_bytes(const Setup& s) {
   return train::param_bytes(s, models::build(s.model, options_of(s, models::Purpose::kTrain)));
 }
 
-runtime::ProgramBytes ValueModel::program_bytes(const Setup& s, const kernels::KernelPlan& plan, kernels::Ops& ops) {
-  const graph::Graph g = models::build(s.model, options_of(s, models::Purpose::kTrain));
-  return runtime::Program(g, plan, ops, settings_of(s)).bytes();
+std::array<runtime::ProgramBytes, 2> ValueModel::program_bytes(const Setup& s, const kernels::KernelPlan& plan,
+                                                               kernels::Ops& ops) {
+  const auto bytes = [&](models::Purpose purpose) {
+    return runtime::Program(models::build(s.model, options_of(s, purpose)), plan, ops, settings_of(s)).bytes();
+  };
+  return {bytes(models::Purpose::kTrain), bytes(models::Purpose::kScore)};
 }
 
 void ValueModel::pack(int64_t first, int64_t last, const RowOf& row) {

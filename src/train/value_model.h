@@ -3,6 +3,7 @@
 // it trains by the recipe's optimizer, clipped by itself, and is kept with the run's steps, not in what the run makes.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -25,7 +26,8 @@ class ValueModel {
   ValueModel(const Setup& setup, const kernels::KernelPlan& plan, kernels::Ops& ops);
   // What it takes beside the policy.
   static runtime::ParamBytes param_bytes(const Setup& setup);
-  static runtime::ProgramBytes program_bytes(const Setup& setup, const kernels::KernelPlan& plan, kernels::Ops& ops);
+  static std::array<runtime::ProgramBytes, 2> program_bytes(const Setup& setup, const kernels::KernelPlan& plan,
+                                                            kernels::Ops& ops);
 
   // Of each of `rows` (a prompt with its answer): the state before each of the answer's targets and, last, behind it.
   std::vector<std::vector<float>> estimate(int64_t rows, const RowOf& row);

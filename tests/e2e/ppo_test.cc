@@ -48,6 +48,18 @@ TEST(PpoRuns, ResumeAmidTheEpochsKeepsTheBytes) {
   EXPECT_NE(r.out.find("the value model's state is missing"), std::string::npos) << r.out;
 }
 
+// Policy, reference and value model never run together: what kernels keep is there once. A tiny model's own activations
+// are far less.
+TEST(PpoRuns, ThePlanCountsWhatKernelsKeepOnce) {
+  const Json c = read_json_file(golden("ppo/expected.json"))["plain"];
+  cli::Folder f("ppo_plan");
+  write_file_atomic(f / "r.yaml", ppo(c, trl::model_of(c["model"], f)));
+  const auto r = cli::run("plan " + (f / "r.yaml") + " --json");
+  ASSERT_EQ(r.code, 0) << r.out;
+  const Json kinds = Json::parse(r.out.substr(r.out.find("{\n")))["categories"];
+  EXPECT_LT(kinds["activations"].get<int64_t>(), kinds["workspace"].get<int64_t>() / 2);
+}
+
 // Reinforcement has no loss of its own on rows that nobody sampled.
 TEST(PpoRuns, AHeldOutLossIsRefused) {
   const Json c = read_json_file(golden("ppo/expected.json"))["plain"];
