@@ -17,6 +17,8 @@ void add_completion(CLI::App& app);
 void add_help(CLI::App& app);
 // Errors (kBadInput): `word` is none of the app's verbs, with the nearest one.
 void require_verb(const CLI::App& app, const std::string& word);
+// Before the verbs are added: no line of their help is wider than COLUMNS, or the terminal.
+void fit_help(CLI::App& app);
 // After every verb has been added.
 void add_footers(CLI::App& app);
 

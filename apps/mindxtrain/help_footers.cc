@@ -68,7 +68,7 @@ const std::map<std::string, Footer>& footers() {
         "", ""}},
       {"version",
        {"MINDXTRAIN_CUDA_CAPABILITY=8.6: a newer card is treated as such a one", "reads and writes nothing", "", ""}},
-      {"help", {"", "reads and writes nothing", "", ""}},
+      {"help", {"COLUMNS: no line is wider", "reads and writes nothing", "", ""}},
       {"doctor", {"", "reads what the system says of itself; writes nothing", "", ""}},
       {"models",
        {kHub, "reads the Hub's cache ($HF_HOME/hub, else ~/.cache/huggingface/hub); fetches and writes nothing", "",

@@ -47,6 +47,7 @@ int run(int argc, char** argv) {
     if (const std::string_view a = argv[i]; a.starts_with("--") && a.find('=') == a.size() - 1)
       fail_input("{} a value is missing (an empty one is written {} \"\")", a, a.substr(0, a.size() - 1));
   kernels::treat_cuda_as(environment("MINDXTRAIN_CUDA_CAPABILITY"));
+  fit_help(app);
   app.require_subcommand(0, 1);  // none: the verbs are listed
   app.fallthrough();
   app.set_version_flag("--version", [] { return version_text(); });

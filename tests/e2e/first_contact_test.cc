@@ -66,6 +66,28 @@ TEST(FirstContact, EveryVerbsHelpHasItsExitCodesAndFiles) {
   }
 }
 
+TEST(FirstContact, HelpIsNoWiderThanTheTerminal) {
+  const auto words = [](std::string text) {
+    std::erase_if(text, [](char c) { return c == ' ' || c == '\n' || c == '\\'; });
+    return text;
+  };
+  std::vector<std::string> every = verbs_in(run("help").out);
+  for (const char* more : {"", "dataset prep", "tokenizer train", "key sign"}) every.emplace_back(more);
+  for (const std::string& verb : every) {
+    const std::string whole = run(verb + " --help").out;
+    for (const size_t width : {24, 40, 80}) {
+      const std::string text = run(verb + " --help", "COLUMNS=" + std::to_string(width)).out;
+      EXPECT_EQ(words(text), words(whole)) << verb << width;
+      for (const std::string_view line : split(text, '\n')) {
+        const auto wide = std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; });
+        EXPECT_LE(static_cast<size_t>(wide), width) << verb << ": " << line;
+      }
+    }
+    for (const char* none : {"COLUMNS=0", "COLUMNS=wide", "COLUMNS=-3"})
+      EXPECT_EQ(run(verb + " --help", none).out, whole) << none;
+  }
+}
+
 TEST(FirstContact, AMistypedVerbOfAVerbIsNamedWithTheNearest) {
   for (const char* line : {"dataset shwo", "--quiet dataset shwo", "help dataset shwo"}) {
     const Result r = run(line);
