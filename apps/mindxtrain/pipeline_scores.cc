@@ -143,6 +143,11 @@ void Pipeline::summary() const {
   std::printf("\n%s",
               provenance::receipt_text(provenance::make_receipt(read_json_file(path), recipe_.receipt)).c_str());
   std::printf("receipt         verified: %s\n", path.c_str());
+  if (setup_->has_lora && recipe_.model.init == config::Init::kRandom) {
+    std::printf(
+        "\nthe adapter belongs to random weights that no file holds: nothing loads it (kind: full leaves a model)\n");
+    return;
+  }
   const std::string checkpoint = shell_word(o_.out + "/checkpoint");
   const std::string revision =
       recipe_.model.revision && !fs::exists(recipe_.model.name) ? "@" + *recipe_.model.revision : "";

@@ -88,6 +88,33 @@ TEST(FirstContact, HelpIsNoWiderThanTheTerminal) {
   }
 }
 
+TEST(FirstContact, ARunsLastLineNamesWhatCanBeLoaded) {
+  Folder f("over_random_weights");
+  std::string rows;
+  for (int i = 0; i < 40; ++i) rows += "{\"text\":\"row " + std::to_string(i) + " of many\"}\n";
+  write_file_atomic(f / "rows.jsonl", rows);
+  const auto last_line = [&](const std::string& method) {
+    write_file_atomic(
+        f / "r.yaml",
+        "meta: {project: test, run_name: r}\nhardware: {name: cpu}\n"
+        "model: {name: chars, init: random, tokenizer: char, torch_dtype: float32, config: {model_type: llama, "
+        "num_hidden_layers: 1, num_attention_heads: 1, hidden_size: 16, intermediate_size: 16, "
+        "max_position_embeddings: 64}}\n"
+        "data: {source: local, path: '" +
+            (f / "rows.jsonl") +
+            "', seq_len: 64}\n"
+            "train: {method: {kind: " +
+            method + "}, schedule: {max_steps: 2}}\n");
+    const Result r = run("run " + (f / "r.yaml") + " --out " + (f / method));
+    EXPECT_EQ(r.code, 0) << r.out;
+    return r.out;
+  };
+  const std::string full = last_line("full"), lora = last_line("lora");
+  EXPECT_NE(full.find(" chat --model " + (f / "full/checkpoint")), std::string::npos) << full;
+  EXPECT_EQ(lora.find(" chat --model "), std::string::npos) << lora;
+  EXPECT_NE(lora.find("random weights that no file holds"), std::string::npos) << lora;
+}
+
 TEST(FirstContact, AMistypedVerbOfAVerbIsNamedWithTheNearest) {
   for (const char* line : {"dataset shwo", "--quiet dataset shwo", "help dataset shwo"}) {
     const Result r = run(line);
