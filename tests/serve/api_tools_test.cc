@@ -35,6 +35,30 @@ TEST(Api, AnAnswerWithoutThinkingIsContent) {
   http.drain(0);
 }
 
+TEST(Api, ToolsWithoutAPlaceInTheTemplateAreRefusedWithWhatHelpsAServer) {
+  Server s;
+  ServedModel m;
+  m.model = s.model.get(), m.scheduler = s.scheduler.get();
+  m.tok = tokenizer::Tokenizer::from_folder(testing::TempDir() + "/" + program_invocation_short_name + "_model");
+  m.chat_source = "{% for m in messages %}<s>{{ m.content }}</s>{% endfor %}";
+  m.chat = tokenizer::ChatTemplate::compile(m.chat_source, "test", {}, {"<s>", "</s>"});
+  m.names = {{"tiny", -1}};
+  Operator op(std::move(m), {});
+  HttpServer http(
+      {}, [&](const auto& r) { return op.gate(r); },
+      [&](const auto& r, auto reply) { op.handle(r, std::move(reply)); });
+  http.start();
+  const auto a = mxt::serve::ask("http://127.0.0.1:" + std::to_string(http.port()), "POST", "/v1/chat/completions",
+                                 with_tool().dump(), {});
+  EXPECT_EQ(a.status, 400);
+  const auto said = a.json()["error"]["message"].get<std::string>();
+  EXPECT_NE(said.find("leaves out tools[0]: "), std::string::npos) << said;
+  EXPECT_NE(said.find("--chat-template"), std::string::npos) << said;
+  EXPECT_EQ(said.find("data."), std::string::npos) << said;
+  EXPECT_EQ(a.json()["error"]["param"], "tools");
+  http.drain(0);
+}
+
 TEST(Api, TheLastMessageIsGoneOnWith) {
   const auto text = [](nlohmann::json messages, nlohmann::json kwargs = nullptr) {
     const auto t =

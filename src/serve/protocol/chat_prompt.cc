@@ -248,7 +248,11 @@ ChatPrompt render_chat(const OperatorState& s, const Fields& f, OrderedJson tool
     std::string why = e.what();  // begins with the template's name, which tells where the model lies on this machine
     if (const auto at = why.find(s.served.chat->name()); at != std::string::npos)
       why.replace(at, s.served.chat->name().size(), "the model's chat template");
-    refuse(dynamic_cast<const tokenizer::FieldDropped*>(&e) && !p.tools.is_null() ? "tools" : "messages", "{}", why);
+    const bool dropped = dynamic_cast<const tokenizer::FieldDropped*>(&e);
+    if (const auto remedy = why.find(": set data."); dropped && remedy != std::string::npos)
+      why.replace(remedy, std::string::npos,
+                  ": ask a model whose template has a place for it, or begin the server with --chat-template");
+    refuse(dropped && !p.tools.is_null() ? "tools" : "messages", "{}", why);
   }
   begun = std::min(begun, p.text.size());
   const std::string_view whole = p.text, end = trim(whole.substr(0, begun)), said = trim(whole.substr(begun));
