@@ -14,6 +14,9 @@ namespace mxt::track {
 namespace {
 
 constexpr size_t kMetricsPerCall = 1000, kParamsPerCall = 100, kLongestParam = 6000;  // the server's own limits
+// Of one answer, which is small: one that comes drop by drop would hold a run for ever.
+constexpr double kMostSeconds = 60;
+constexpr uint64_t kMostBytes = 16u << 20;
 
 class Server {
  public:
@@ -32,6 +35,9 @@ class Server {
   Json call(const std::string& method, const std::string& what, const Json& body) {
     net::HttpRequest r{.method = method, .url = url_ + "/api/2.0/mlflow/" + what, .headers = headers_};
     r.retries = 1;  // a run waits for the first answer, and a server that says nothing takes 30 s each time
+    r.total_seconds = kMostSeconds;
+    r.max_bytes = kMostBytes;
+    r.leave_origin = false;  // a login goes nowhere else, and a POST that is redirected may have lost its body
     if (method == "POST") {
       r.headers.emplace_back("Content-Type", "application/json");
       r.body = body.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -46,6 +52,9 @@ class Server {
                                  "MLFLOW_TRACKING_TOKEN"
                                : "it refuses the login of MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or "
                                  "of MLFLOW_TRACKING_TOKEN: check it and what it may do there");
+    if (const std::string* to = a.header("Location"); to && a.status >= 300 && a.status < 400)
+      fail_missing("{}: {} answers {}, a redirect to {}: set MLFLOW_TRACKING_URI to the address that answers itself",
+                   shown(), what, a.status, printable(net::shown_url(*to).substr(0, 200)));
     fail_missing("{}: {} answers {}{}", shown(), what, a.status,
                  j.is_object() ? ": " + j.value("message", std::string()) : std::string(": is it an MLflow server?"));
   }
@@ -101,8 +110,8 @@ struct MlflowRun::State {
   void ask(F&& f) {
     try {
       f();
-    } catch (const nlohmann::json::exception& e) {
-      fail_missing("{}: does not answer as an MLflow server does ({})", server.shown(), e.what());
+    } catch (const nlohmann::json::exception&) {
+      fail_missing("{}: does not answer as an MLflow server does", server.shown());
     }
   }
   void find(const Curves& head) {

@@ -204,6 +204,26 @@ TEST(Mlflow, FindsItsRunAgainAndSendsWhatIsNew) {
   EXPECT_EQ(made, 0u);
 }
 
+TEST(Mlflow, ARedirectElsewhereIsNamed) {
+  int there = 0;
+  net::TestServer elsewhere([&](const net::ServerRequest&) {
+    ++there;
+    return net::ServerResponse{.body = "{}"};
+  });
+  net::TestServer server([&](const net::ServerRequest& r) {
+    return net::ServerResponse{.status = 302, .headers = {{"Location", elsewhere.url(r.target)}}};
+  });
+  net::HttpClient client({.retry_base_seconds = 0.01});
+  try {
+    MlflowRun(sample(0), server.url(), client, {.token = "t"});
+    ADD_FAILURE() << "a redirect was taken for an answer";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::kMissing);
+    EXPECT_NE(std::string(e.what()).find("a redirect to " + elsewhere.url()), std::string::npos) << e.what();
+  }
+  EXPECT_EQ(there, 0);
+}
+
 // A run waits for its first answer.
 TEST(Mlflow, AServerThatFailsIsAskedTwice) {
   int calls = 0;
