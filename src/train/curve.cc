@@ -47,7 +47,8 @@ std::string loss_curve_svg(const std::vector<StepMetrics>& log, const std::strin
     if (m.eval_loss) see(*m.eval_loss);
     last = std::max(last, static_cast<double>(m.step));
   }
-  const double step = nice_step(top - bottom);
+  // Marks that a double tells apart: a step below its last bit would never pass the top.
+  const double step = nice_step(std::max(top - bottom, 1e-12 * std::max(std::abs(top), std::abs(bottom))));
   const double lo = std::floor(bottom / step) * step, hi = std::max(std::ceil(top / step) * step, lo + step);
   auto x = [&](double s) { return kLeft + (kWidth - kLeft - kRight) * s / last; };
   auto y = [&](double v) { return kTop + (kHeight - kTop - kBottom) * (hi - v) / (hi - lo); };
