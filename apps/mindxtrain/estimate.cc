@@ -21,6 +21,7 @@
 #include "quantize_model.h"
 #include "train/batches.h"
 #include "train/memory.h"
+#include "train/planned.h"
 #include "train/sampler.h"
 #include "train/setup.h"
 
@@ -245,6 +246,16 @@ kernels::KernelPlan plan_of(const std::string& file, const train::Setup& s, cons
   return plan;
 }
 
+// A plan that leaves choices open is refused as a run refuses it. What is asked of kernels that are not here is not
+// known.
+void require_choices(const EstimateOptions& o, kernels::KernelPlan plan, const train::Setup& s, const Target& t,
+                     kernels::Ops& ops) {
+  if (o.plan.empty() || plan.device.kind != ops.name()) return;
+  if (!t.here) plan.choices.emplace("step weights", "plain");  // plan_of() has dropped it
+  const std::string open = train::open_choices(plan, s, ops);
+  if (!open.empty()) fail_input("{}: the plan does not fit: {}", o.plan, open);
+}
+
 void write_program(const std::string& file, const train::Setup& s, const kernels::KernelPlan& plan, const Target& t,
                    kernels::Ops& ops) {
   // Which kernels there are is known where the device is.
@@ -410,6 +421,7 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   kernels::Ops& ops = ops_or_cpu(*setup->backend);
   const kernels::KernelPlan plan = plan_of(o.plan, *setup, t, ops);
   setup = train::make_setup(r, model, vocabulary_of(text), &plan, train::Reads::kConfig);
+  require_choices(o, plan, *setup, t, ops);
   const train::Pass pass = setup->pass();
   if (!o.dump.empty()) write_program(o.dump, *setup, plan, t, ops);
   const Memory memory = memory_of(*setup, plan, o.data, t, ops);

@@ -47,6 +47,7 @@
 #include "run_env.h"
 #include "shipped.h"
 #include "throttle.h"
+#include "train/planned.h"
 #include "train/supported.h"
 
 namespace mxt::app {
@@ -214,10 +215,7 @@ void Pipeline::open_model() {
 void Pipeline::say_unused_choices(const std::string& path) const {
   if (path != o_.plan_path) return;
   const auto setup = train::make_setup(made_recipe(), model_path_, vocabulary_of(text_), &plan_);
-  const auto known = train::default_plan(*setup, plan_.device, *backend_.ops, setup->pass()).choices;
-  std::vector<std::string> unused;
-  for (const auto& [key, choice] : plan_.choices)
-    if (!known.contains(key) && !key.starts_with("step ")) unused.push_back(key);
+  const std::vector<std::string> unused = train::unused_choices(plan_, *setup, *backend_.ops);
   if (!unused.empty())
     log::warn("{}: {} of its choices are for calls that this step has not: {}{}", path, unused.size(), unused.front(),
               unused.size() > 1 ? ", …" : "");
@@ -249,9 +247,17 @@ void Pipeline::plan() {
   if (!from.empty()) {
     const std::string bytes = read_file(from);
     plan_ = kernels::plan_from_json(bytes, from);
-    const auto differences = train::differences(plan_, device, *setup_);
+    auto differences = train::differences(plan_, device, *setup_);
     // Saved steps go on with the plan that they were made with: a new one in its place would strand them.
     const bool needed = o_.resume && !checkpoint::saved_steps(o_.out + "/checkpoints").empty();
+    if (differences.empty()) {
+      const auto planned = train::make_setup(made_recipe(), model_path_, vocabulary_of(text_), &plan_);
+      const std::string open = train::open_choices(plan_, *planned, *backend_.ops);
+      if (!open.empty() && needed)
+        log::warn("{}: {}; the saved steps go on with this build's defaults there", from, open);
+      else if (!open.empty())
+        differences.push_back(open);
+    }
     if (!differences.empty() && from == kept && o_.plan_path.empty() && !needed) {
       log::info("the plan of {} does not fit this machine any more ({}): made anew", o_.out, differences.front());
       from.clear();

@@ -1,8 +1,9 @@
 // What a plan is compared by, and the plan of a setup that nothing was measured for.
+#include "train/planned.h"
+
 #include <algorithm>
 
 #include "base/text.h"
-#include "train/setup.h"
 
 namespace mxt::train {
 namespace {
@@ -129,6 +130,24 @@ kernels::KernelPlan default_plan(const Setup& s, const kernels::DeviceIdentity& 
   for (const auto& t : program.tunables())
     p.choices[t.key] = std::holds_alternative<kernels::Gemm>(t.call) ? gemm.front() : attention.front();
   return p;
+}
+
+std::string open_choices(const kernels::KernelPlan& plan, const Setup& s, kernels::Ops& ops) {
+  std::vector<std::string> open;
+  for (const auto& [key, choice] : default_plan(s, plan.device, ops, s.pass()).choices)
+    if (!plan.choices.contains(key)) open.push_back(key);
+  if (open.empty()) return "";
+  const bool one = open.size() == 1;
+  return fmt::format("{} of the step's choices {} not in it ({}{}): `mindxtrain bench` writes all", open.size(),
+                     one ? "is" : "are", open.front(), one ? "" : ", …");
+}
+
+std::vector<std::string> unused_choices(const kernels::KernelPlan& plan, const Setup& s, kernels::Ops& ops) {
+  const auto asked = default_plan(s, plan.device, ops, s.pass()).choices;
+  std::vector<std::string> unused;
+  for (const auto& [key, choice] : plan.choices)
+    if (!asked.contains(key) && !key.starts_with("step ")) unused.push_back(key);
+  return unused;
 }
 
 runtime::ProgramSettings program_settings(const Setup& s, const Pass& pass) {

@@ -83,6 +83,49 @@ TEST(Plan, DumpsTheProgramThatRuns) {
   EXPECT_NE(r.out.find("program.txt"), std::string::npos) << r.out;
 }
 
+// What a plan does not choose would be chosen by whatever build runs it.
+TEST(Plan, ThatLacksChoicesIsRefusedMadeAnewOrSaid) {
+  Case c;
+  c.tiny.probe = false;
+  c.tiny.extra = "  save_every: 1\n";
+  write_file_atomic(c.recipe, cli::recipe(c.tiny));
+  auto r = cli::run("bench --dry-run --config " + c.recipe + " --out " + c.plan);
+  ASSERT_EQ(r.code, 0) << r.out;
+  const std::string whole = read_file(c.plan), out = c.folder / "out", kept = c.folder / "out/plan.json";
+  for (const char* kind : {"gemm ", "attention ", "step recompute", "step micro_batch"}) {
+    write_file_atomic(c.plan, whole);
+    std::string gone;
+    c.edit([&](Json& j) {
+      for (const auto& [key, choice] : j["choices"].items())
+        if (gone.empty() && key.starts_with(kind)) gone = key;
+      j["choices"].erase(gone);
+    });
+    for (const std::string& verb : {"train " + c.recipe + " --out " + out, "plan " + c.recipe}) {
+      r = cli::run(verb + " --plan " + c.plan);
+      EXPECT_EQ(r.code, 1) << r.out;
+      EXPECT_NE(r.out.find("1 of the step's choices is not in it (" + gone), std::string::npos) << r.out;
+      EXPECT_NE(r.out.find("mindxtrain bench"), std::string::npos) << r.out;
+    }
+    EXPECT_FALSE(fs::exists(kept));
+  }
+  write_file_atomic(c.plan, whole);
+  ASSERT_EQ((r = c.train()).code, 0) << r.out;
+  c.edit([](Json& j) { j["choices"] = {{"step micro_batch", "2"}, {"step recompute", "none"}}; });
+  const std::string little = read_file(c.plan);
+  // Its own, which an older build has written: steps that were saved with it go on, a run from the start has a new one.
+  write_file_atomic(kept, little);
+  r = cli::run("train " + c.recipe + " --resume --out " + out);
+  EXPECT_NE(r.out.find("the saved steps go on with this build's defaults there"), std::string::npos) << r.out;
+  EXPECT_EQ(read_file(kept), little);
+  fs::remove_all(out);
+  make_folders(out);
+  write_file_atomic(kept, little);
+  r = cli::run("train " + c.recipe + " --out " + out);
+  ASSERT_EQ(r.code, 0) << r.out;
+  EXPECT_NE(r.out.find("made anew"), std::string::npos) << r.out;
+  EXPECT_EQ(read_file(kept), whole);
+}
+
 TEST(Throttle, PercentOfTheCoresAndPriorityAreHonoured) {
   Case c;
   c.tiny.extra = "  cpu_throttle: {percent: 1, nice_level: 3}\n";
