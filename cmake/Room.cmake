@@ -69,6 +69,9 @@ function(room_test name)
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 300)
   endif()
+  if(MXT_SANITIZE MATCHES "thread")  # five to twenty times as slow
+    math(EXPR T_TIMEOUT "${T_TIMEOUT} * 6")
+  endif()
   add_test(NAME ${name} COMMAND ${name})
   # A registry of their own: tests never show among a user's runs.
   set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT} LABELS "${T_LABELS}" SKIP_RETURN_CODE 77
