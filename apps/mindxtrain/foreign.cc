@@ -31,9 +31,10 @@ namespace {
 // Not from the working directory, which -c looks in first: a trl.py there is somebody's own program.
 constexpr const char* kVersions =
     "import sys; sys.path = [p for p in sys.path if p]; import json, platform, trl, transformers, peft, torch, "
-    "datasets; print(json.dumps({'python': "
+    "datasets, importlib.util as u, importlib.metadata as m; print(json.dumps({'python': "
     "platform.python_version(), 'trl': trl.__version__, 'transformers': transformers.__version__, 'peft': "
-    "peft.__version__, 'torch': torch.__version__, 'datasets': datasets.__version__}))";
+    "peft.__version__, 'torch': torch.__version__, 'datasets': datasets.__version__, "
+    "**({'bitsandbytes': m.version('bitsandbytes')} if u.find_spec('bitsandbytes') else {})}))";
 
 // Reads nothing from a network, and takes as many threads as this program.
 std::vector<std::string> environment_of_trl() {

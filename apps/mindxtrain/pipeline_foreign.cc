@@ -129,7 +129,12 @@ void Pipeline::check_foreign() const {
   job.rows.form = form_of(kind);
   job.launched = true;
   ex::target_of("trl").settings(job);
-  if (!fs::exists(o_.out + "/train.json")) find_trl();
+  if (fs::exists(o_.out + "/train.json")) return;
+  if (const TrlPython trl = find_trl(); kind == K::kQLora && !trl.versions.contains("bitsandbytes"))
+    fail_missing(
+        "{}: train.method.kind qlora: with train.backend trl it wants bitsandbytes, which {} has not: "
+        "{} -m pip install bitsandbytes",
+        recipe_.source, trl.python, trl.python);
 }
 
 void Pipeline::train_foreign(const train::TrainOptions& t) {

@@ -52,6 +52,19 @@ TEST(Backend, WithoutTrlOrForAnotherTrainerTheRemedyIsNamed) {
   EXPECT_TRUE(says(a, "mindxtrain export ")) << a.out;
 }
 
+// What qlora wants of TRL's side is asked before rows are prepared.
+TEST(Backend, QLoraWithoutBitsandbytesIsRefusedBeforeRowsArePrepared) {
+  Folder f("backend_bnb");
+  const std::string fake = f / "python";
+  write_file_atomic(fake, "#!/bin/sh\necho '{\"python\":\"3\",\"trl\":\"1\",\"peft\":\"1\"}'\n");
+  fs::permissions(fake, fs::perms::owner_all);
+  write_file_atomic(f / "r.yaml", recipe({.method = "{kind: qlora}", .extra = "  backend: trl\n"}));
+  const Result r = run("run " + (f / "r.yaml") + " --out " + (f / "out"), "MINDXTRAIN_PYTHON=" + fake);
+  EXPECT_EQ(r.code, 3) << r.out;
+  EXPECT_TRUE(says(r, "it wants bitsandbytes") && says(r, fake + " -m pip install bitsandbytes")) << r.out;
+  EXPECT_FALSE(fs::exists(f / "out/dataset"));
+}
+
 // A trl.py of somebody's own, say.
 TEST(Backend, ProgramsInTheWorkingDirectoryAreNotTakenForPackages) {
   Folder f("backend_own");
