@@ -152,23 +152,30 @@ std::string first_words(const CLI::App& app) {
   return fmt::format("{} {}", fmt::join(names_of(verbs_of(app)), " "), long_names(app.get_options()));
 }
 
-// Names of files come without the backslashes that readline puts before blanks, and get them again by -o filenames.
+// What stands before the verb (--quiet, help) is passed over. Names of files come without the backslashes that readline
+// puts before blanks, and get them again by -o filenames.
 std::string bash(const CLI::App& app) {
   return fmt::format(
       "_mindxtrain() {{\n"
-      "  local word=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD-1]}} verb=${{COMP_WORDS[1]}} inner=\"\"\n"
+      "  local at=$COMP_CWORD\n"
+      "  local -a said=(\"${{COMP_WORDS[@]}}\")\n"
+      "  while [ \"$at\" -gt 1 ] && [[ ${{said[1]}} == -* || ${{said[1]}} == help ]]; do\n"
+      "    said=(\"${{said[0]}}\" \"${{said[@]:2}}\")\n"
+      "    at=$((at-1))\n"
+      "  done\n"
+      "  local word=${{said[at]}} prev=${{said[at-1]}} verb=${{said[1]}} inner=\"\"\n"
       "  local names=\"\" options=\"\" values=\"\" files=\"\" plain\n"
       "  if [ \"$word\" = \"=\" ]; then\n"
       "    word=\"\"\n"
       "  elif [ \"$prev\" = \"=\" ]; then\n"
-      "    prev=${{COMP_WORDS[COMP_CWORD-2]}}\n"
+      "    prev=${{said[at-2]}}\n"
       "  fi\n"
       "  COMPREPLY=()\n"
-      "  if [ \"$COMP_CWORD\" = 1 ]; then\n"
+      "  if [ \"$at\" = 1 ]; then\n"
       "    mapfile -t COMPREPLY < <(compgen -W \"{}\" -- \"$word\")\n"
       "    return\n"
       "  fi\n"
-      "  if [ \"$COMP_CWORD\" -gt 2 ]; then inner=${{COMP_WORDS[2]}}; fi\n"
+      "  if [ \"$at\" -gt 2 ]; then inner=${{said[2]}}; fi\n"
       "{}"
       "  plain=${{word#[\\\"\\']}}\n"
       "  plain=${{plain//\\\\/}}\n"
@@ -192,6 +199,10 @@ std::string zsh(const CLI::App& app) {
   return fmt::format(
       "#compdef mindxtrain\n"
       "_mindxtrain() {{\n"
+      "  while (( CURRENT > 2 )) && [[ ${{words[2]}} == -* || ${{words[2]}} == help ]]; do\n"
+      "    words=(\"${{words[1]}}\" \"${{words[@]:2}}\")\n"
+      "    (( CURRENT-- ))\n"
+      "  done\n"
       "  local word=${{words[CURRENT]}} prev=${{words[CURRENT-1]}} verb=${{words[2]}} inner=\"\"\n"
       "  local names=\"\" options=\"\" values=\"\" files=\"\"\n"
       "  if (( CURRENT == 2 )); then\n"

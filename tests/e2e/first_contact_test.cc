@@ -388,6 +388,10 @@ TEST(FirstContact, CompletionOffersRecipesDevicesAndFilesWithSpaces) {
   EXPECT_EQ(asked("mindxtrain runs list --state fin"), "[finished]");
   EXPECT_EQ(asked("mindxtrain run 'my\\ ow'"), "[my own recipe.yaml]");
   EXPECT_EQ(asked("mindxtrain run '\"my ow'"), "[my own recipe.yaml]");
+  EXPECT_EQ(asked("mindxtrain --quiet run quick"), "[quickstart_cpu]");
+  EXPECT_EQ(asked("mindxtrain --quiet dataset prep --thr"), "[--threads]");
+  EXPECT_EQ(asked("mindxtrain help ru"), "[run][runs]");
+  EXPECT_EQ(asked("mindxtrain help dataset sh"), "[show]");
   EXPECT_EQ(asked("mindxtrain run my"), "[my own recipe.yaml]");
   EXPECT_EQ(asked("mindxtrain publish out --only ''"), "[]");
   EXPECT_EQ(asked("mindxtrain serve --port ''"), "[]");
