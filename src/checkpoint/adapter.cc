@@ -11,12 +11,14 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/philox.h"
 #include "base/threads.h"
 #include "checkpoint/pissa.h"
 #include "checkpoint/weights.h"
 #include "formats/classifier.h"
 #include "formats/peft.h"
+#include "formats/vision.h"
 #include "models/heads.h"
 
 namespace mxt::checkpoint {
@@ -325,6 +327,28 @@ void check_scaling(const formats::Adapter& adapter, const formats::Adapter::Modu
         adapter.folder(), m.name, m.scaling, scaling, adapter.config().alpha(m.name), adapter.config().use_rslora);
 }
 
+bool has_tower(const graph::Graph& g) {
+  return std::any_of(g.params.begin(), g.params.end(), [](const graph::Param& p) {
+    return std::any_of(p.segments.begin(), p.segments.end(),
+                       [](const graph::Segment& s) { return formats::sees_pictures(s.name); });
+  });
+}
+
+// Of a whole model PEFT adapts the tower along, whose modules have the text's names. A text never meets those.
+bool left_with_tower(const formats::Adapter& adapter, const graph::Graph& g, const std::set<std::string>& used) {
+  if (used.empty() || has_tower(g)) return false;
+  std::vector<std::string> left;
+  for (const auto& m : adapter.modules())
+    if (!used.contains(m.name) && formats::sees_pictures(m.name)) left.push_back(m.name);
+  if (left.size() + used.size() != adapter.modules().size()) return false;
+  if (!left.empty())
+    log::warn(
+        "{}: {} of its modules are of what sees pictures ({}{}), which this model is used without: they are left out; "
+        "PEFT merges them",
+        adapter.folder(), left.size(), left.front(), left.size() > 1 ? ", …" : "");
+  return true;
+}
+
 void check(const formats::Adapter& adapter, const graph::Graph& g, const models::LoraPlan* plan) {
   const std::string& folder = adapter.folder();
   if (!plan) refuse_beyond_layers(adapter, folder);
@@ -346,6 +370,7 @@ void check(const formats::Adapter& adapter, const graph::Graph& g, const models:
     if (plan) check_scaling(adapter, *m, *plan);
     used.insert(e.module);
   });
+  if (!plan && left_with_tower(adapter, g, used)) return;
   for (const auto& m : adapter.modules())
     if (!used.contains(m.name))
       fail_input(

@@ -12,24 +12,33 @@ namespace {
 
 using Tensors = std::map<std::string, std::pair<std::vector<int64_t>, std::string>>;  // of F32: shape, bytes
 
-// A golden model with other weights or another configuration.
-void change(const std::string& model, const std::string& to, const std::function<void(Json&, Tensors&)>& edit) {
-  const auto file = formats::Safetensors::open(cli::golden(model) + "/model.safetensors");
+Tensors tensors_of(const std::string& path) {
+  const auto file = formats::Safetensors::open(path);
   Tensors all;
   for (const auto& t : file.tensors()) {
-    ASSERT_EQ(t.type, DType::kF32) << t.name;
+    EXPECT_EQ(t.type, DType::kF32) << t.name;
     const auto b = file.bytes(t);
     all[t.name] = {{t.shape.begin(), t.shape.end()}, {reinterpret_cast<const char*>(b.data()), b.size()}};
   }
+  return all;
+}
+
+void write_tensors(const std::string& path, const Tensors& all) {
+  std::vector<formats::TensorSpec> specs;
+  for (const auto& [name, t] : all) specs.push_back({name, DType::kF32, t.first});
+  formats::SafetensorsWriter out(path, specs);
+  for (const auto& [name, t] : all) out.append_tensor(name, t.second.data(), t.second.size());
+  out.commit();
+}
+
+// A golden model with other weights or another configuration.
+void change(const std::string& model, const std::string& to, const std::function<void(Json&, Tensors&)>& edit) {
+  Tensors all = tensors_of(cli::golden(model) + "/model.safetensors");
   Json config = read_json_file(cli::golden(model) + "/config.json");
   edit(config, all);
   make_folders(to);
   write_file_atomic(to + "/config.json", config.dump());
-  std::vector<formats::TensorSpec> specs;
-  for (const auto& [name, t] : all) specs.push_back({name, DType::kF32, t.first});
-  formats::SafetensorsWriter out(to + "/model.safetensors", specs);
-  for (const auto& [name, t] : all) out.append_tensor(name, t.second.data(), t.second.size());
-  out.commit();
+  write_tensors(to + "/model.safetensors", all);
 }
 
 std::string key_with(const Tensors& all, const std::string& part) {
@@ -203,6 +212,24 @@ TEST(TextClasses, Gemma3IsTakenOutOfTheWholeModel) {
   }
   const std::string adapter = " --adapter " + cli::golden("gemma3") + "/adapter";
   EXPECT_EQ(score(f / "files", adapter).first, score(cli::golden("gemma3"), adapter).first);
+  // PEFT over the whole adapts the tower's q_proj along: a text never meets it.
+  const std::string over_whole = f / "over_whole", file = "/adapter_model.safetensors",
+                    q = "base_model.model.model.vision_tower.encoder.layers.0.self_attn.q_proj.lora_";
+  fs::copy(cli::golden("gemma3") + "/adapter", over_whole);
+  Tensors both = tensors_of(over_whole + file);
+  both[q + "A.weight"] = {{4, 2}, std::string(32, '\1')}, both[q + "B.weight"] = {{2, 4}, std::string(32, '\1')};
+  write_tensors(over_whole + file, both);
+  const auto [text_of_it, left] = score(f / "files", " --adapter " + over_whole);
+  EXPECT_EQ(text_of_it, score(cli::golden("gemma3"), adapter).first);
+  EXPECT_NE(left.find("1 of its modules are of what sees pictures (model.vision_tower"), std::string::npos) << left;
+  // A module that is of neither still belongs to another model.
+  both["base_model.model.model.other.q_proj.lora_A.weight"] = both[q + "A.weight"];
+  both["base_model.model.model.other.q_proj.lora_B.weight"] = both[q + "B.weight"];
+  write_tensors(over_whole + file, both);
+  const auto r = cli::run("score --model " + (f / "files") + " --adapter " + over_whole + " --input " +
+                          (f / "rows.jsonl") + " --output " + (f / "out.jsonl"));
+  EXPECT_EQ(r.code, 1) << r.out;
+  EXPECT_NE(r.out.find("another base"), std::string::npos) << r.out;
   // In FP8 with inputs rounded as they come, which hangs on the weights' names too.
   for (const auto& [model, to] : {std::pair{cli::golden("gemma3"), "fp8"}, {f / "files", "fp8_whole"}}) {
     const auto r = cli::run("quantize --model " + model + " --scheme fp8_dynamic --no-report --out " + (f / to));
