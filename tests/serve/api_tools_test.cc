@@ -5,58 +5,61 @@
 namespace mxt::serve::served {
 namespace {
 
+// The tiny model behind a chat template of its own.
+class Templated {
+ public:
+  explicit Templated(std::string chat_template) : operator_(model_of(std::move(chat_template)), {}) { http_.start(); }
+  ~Templated() { http_.drain(0); }
+  mxt::serve::Answer chat(const nlohmann::json& body) const {
+    return mxt::serve::ask("http://127.0.0.1:" + std::to_string(http_.port()), "POST", "/v1/chat/completions",
+                           body.dump(), {});
+  }
+
+ private:
+  ServedModel model_of(std::string chat_template) const {
+    static const std::string folder = make_tiny_model(testing::TempDir() + "/serve_test_model");
+    ServedModel m;
+    m.model = server_.model.get(), m.scheduler = server_.scheduler.get();
+    m.tok = tokenizer::Tokenizer::from_folder(folder);
+    m.chat_source = std::move(chat_template);
+    m.chat = tokenizer::ChatTemplate::compile(m.chat_source, "test", {}, {"<s>", "</s>"});
+    m.stop = {257};
+    m.names = {{"tiny", -1}};
+    return m;
+  }
+
+  Server server_;
+  Operator operator_;
+  HttpServer http_{{},
+                   [this](const auto& r) { return operator_.gate(r); },
+                   [this](const auto& r, auto reply) { operator_.handle(r, std::move(reply)); }};
+};
+
 TEST(Api, AnAnswerWithoutThinkingIsContent) {
   // A template that can switch thinking on but opens none itself: what comes decides.
-  Server s;
-  ServedModel m;
-  m.model = s.model.get(), m.scheduler = s.scheduler.get();
-  static const std::string folder = make_tiny_model(testing::TempDir() + "/serve_test_model");
-  m.tok = tokenizer::Tokenizer::from_folder(folder);
-  m.chat_source =
+  const Templated server(
       "{% for m in messages %}<s>{{ m.content }}</s>{% endfor %}{% if enable_thinking is defined and not "
-      "enable_thinking %}<think>\n\n</think>{% endif %}";
-  m.chat = tokenizer::ChatTemplate::compile(m.chat_source, "test", {}, {"<s>", "</s>"});
-  m.stop = {257};
-  m.names = {{"tiny", -1}};
-  Operator op(std::move(m), {});
-  HttpServer http(
-      {}, [&](const auto& r) { return op.gate(r); },
-      [&](const auto& r, auto reply) { op.handle(r, std::move(reply)); });
-  http.start();
-  const std::string url = "http://127.0.0.1:" + std::to_string(http.port());
-  nlohmann::json r{{"messages", {{{"role", "user"}, {"content", "hi"}}}},
-                   {"max_tokens", 6},
-                   {"temperature", 0},
-                   {"logit_bias", {{"65", 100}}}};
-  const auto j = mxt::serve::ask(url, "POST", "/v1/chat/completions", r.dump(), {}).json();
+      "enable_thinking %}<think>\n\n</think>{% endif %}");
+  const auto j = server
+                     .chat({{"messages", {{{"role", "user"}, {"content", "hi"}}}},
+                            {"max_tokens", 6},
+                            {"temperature", 0},
+                            {"logit_bias", {{"65", 100}}}})
+                     .json();
   ASSERT_TRUE(j.contains("choices")) << j.dump();
   EXPECT_FALSE(j["choices"][0]["message"]["content"].get<std::string>().empty());
   EXPECT_FALSE(j["choices"][0]["message"].contains("reasoning")) << j.dump();
-  http.drain(0);
 }
 
 TEST(Api, ToolsWithoutAPlaceInTheTemplateAreRefusedWithWhatHelpsAServer) {
-  Server s;
-  ServedModel m;
-  m.model = s.model.get(), m.scheduler = s.scheduler.get();
-  m.tok = tokenizer::Tokenizer::from_folder(testing::TempDir() + "/" + program_invocation_short_name + "_model");
-  m.chat_source = "{% for m in messages %}<s>{{ m.content }}</s>{% endfor %}";
-  m.chat = tokenizer::ChatTemplate::compile(m.chat_source, "test", {}, {"<s>", "</s>"});
-  m.names = {{"tiny", -1}};
-  Operator op(std::move(m), {});
-  HttpServer http(
-      {}, [&](const auto& r) { return op.gate(r); },
-      [&](const auto& r, auto reply) { op.handle(r, std::move(reply)); });
-  http.start();
-  const auto a = mxt::serve::ask("http://127.0.0.1:" + std::to_string(http.port()), "POST", "/v1/chat/completions",
-                                 with_tool().dump(), {});
+  const Templated server("{% for m in messages %}<s>{{ m.content }}</s>{% endfor %}");
+  const auto a = server.chat(with_tool());
   EXPECT_EQ(a.status, 400);
   const auto said = a.json()["error"]["message"].get<std::string>();
   EXPECT_NE(said.find("leaves out tools[0]: "), std::string::npos) << said;
   EXPECT_NE(said.find("--chat-template"), std::string::npos) << said;
   EXPECT_EQ(said.find("data."), std::string::npos) << said;
   EXPECT_EQ(a.json()["error"]["param"], "tools");
-  http.drain(0);
 }
 
 TEST(Api, TheLastMessageIsGoneOnWith) {
