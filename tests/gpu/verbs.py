@@ -170,6 +170,20 @@ for device in ("h100", "cpu"):
 if (OUT / "score_h100.jsonl").exists() and (OUT / "score_cpu.jsonl").exists():
     flat = [[x for line in (OUT / f"score_{d}.jsonl").read_text().splitlines() for x in json.loads(line)["logprobs"] if x is not None] for d in ("h100", "cpu")]
     check("scores, GPU against CPU", len(flat[0]) == len(flat[1]) and max(abs(x - y) for x, y in zip(*flat)) < 1e-3, f"{len(flat[0])} log-probabilities")
+# A plan that was measured here drives the run as it stands, and comes out of it as it went in; without one choice of the step it is refused.
+measured, emptied = OUT / "measured.json", OUT / "emptied.json"
+run("bench", "bench", "--config", OUT / "lora_gpu.yaml", "--out", measured)
+if measured.exists():
+    run("lora_measured", "train", OUT / "lora_gpu.yaml", "--plan", measured, "--out", OUT / "lora_measured")
+    kept = OUT / "lora_measured/plan.json"
+    check("a measured plan is what runs", kept.exists() and kept.read_bytes() == measured.read_bytes(), "plan.json of the run beside bench's")
+    content = json.loads(measured.read_text())
+    name = min(k for k in content["choices"] if not k.startswith("step "))
+    del content["choices"][name]
+    emptied.write_text(json.dumps(content))
+    run("lora_emptied", "train", OUT / "lora_gpu.yaml", "--plan", emptied, "--out", OUT / "lora_emptied", code=1)
+    said = (OUT / "lora_emptied.log").read_text()
+    check("a plan without a choice is refused", name in said and not (OUT / "lora_emptied/checkpoint").exists(), f"{name}: {said.strip()[-200:]}")
 plan = run("plan", "plan", OUT / "lora_gpu.yaml", "--json")
 if plan and b:
     planned, held = json.loads(plan)["peak_bytes"]["device"], b[-1]["memory_bytes"] if "memory_bytes" in b[-1] else b[-1].get("memory", 0)
