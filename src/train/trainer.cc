@@ -128,7 +128,7 @@ class Run {
                 "overflow in {}",
                 s_.recipe.model.name, config::text_of(s_.recipe.train.precision));
           fail_input("step {}: the {} is {}: lower train.optimizer.lr, or look at the data; {}", state_.step, what,
-                     value,
+                     std::isnan(value) ? "nan" : fmt::format("{}", value),  // its sign says nothing
                      checkpoint::saved_steps(o_.out + "/checkpoints").empty()
                          ? "no step was saved before"
                          : fmt::format("the last good state is in {}/checkpoints", o_.out));

@@ -193,6 +193,15 @@ TEST(Errors, ARefusedTrainingLosesNothing) {
   EXPECT_EQ(read_file(f / "out/dataset/dataset.json"), data);
 }
 
+TEST(Errors, ALossThatIsNoNumberHasOneSpelling) {
+  cli::Folder f("nan");
+  cli::Tiny t;
+  t.lr = 1e30;
+  write_file_atomic(f / "r.yaml", cli::recipe(t));
+  const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
+  expect_error(r, 1, {" is nan: lower train.optimizer.lr", "no step was saved before"});
+}
+
 // `run` does again what its inputs have changed for, whether steps were saved or not; `train --resume` is told.
 TEST(Errors, ChangedDataAreTrainedAnewByRunAndRefusedByResume) {
   cli::Folder f("grown");
