@@ -293,6 +293,8 @@ Memory memory_of(const train::Setup& s, const kernels::KernelPlan& plan, const s
     e.program.activations =
         std::min(e.program.activations,
                  train::touched_activations(s.training_graph(), train::step_program(s, plan, ops), tokens));
+    e.program.logits = std::min(e.program.logits,
+                                train::touched_logits(e.program, std::min(s.options.head_chunk, s.max_tokens), tokens));
   }
   m.on_device = t.here ? 0 : e.needs() - e.process;
   m.training = t.here ? e.needs() + e.data : e.process + e.data + e.program.batch + e.offloaded;

@@ -427,6 +427,7 @@ bool Pipeline::train() {
     for (const char* stale : {"/quantize.json", "/quantized", "/eval/after", "/eval/after.json"})
       fs::remove_all(o_.out + stale, ec);
     if (std::string_view(o_.verb) == "train") fs::remove_all(o_.out + "/eval", ec);
+    malloc_trim(0);  // nor what laying out the programs took
   };
   // `run` does again what its inputs have changed for; who asks to resume is told instead.
   const std::string steps = o_.out + "/checkpoints";

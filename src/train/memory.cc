@@ -62,6 +62,12 @@ int64_t mapped_data(const Setup& s) {
   return static_cast<int64_t>(tokens) * 8;
 }
 
+// Targets of a pass of `rows` rows, from above, where less than its tokens: answers that are sampled end.
+int64_t most_targets(const Setup& s, int64_t rows) {
+  const int64_t all = s.pass_tokens(rows);
+  return samples(s.recipe) ? std::min(all, rows * std::min(s.recipe.train.method.max_new_tokens, s.seq_len - 1)) : all;
+}
+
 // What a program takes beside those before it. Kernels keep memory for the process, and no two programs run together:
 // of that the most counts.
 class Beside {
@@ -77,17 +83,18 @@ class Beside {
   int64_t kernels_;
 };
 
+constexpr int64_t kPage = 2 << 20;  // buffers ask for huge ones
+
 }  // namespace
 
 int64_t process_bytes() {
-  // Touched by the first step and not before: kernels' code, oneDNN's generated code, threads' stacks. Measured; see
-  // docs/planning.md.
-  constexpr int64_t kFirstStep = 4 << 20;
+  // Touched by the first step and not before: code of kernels and libraries (9 MB), code that oneDNN generates (3), the
+  // programs and what laying them out left in the heap (6). Measured; see docs/planning.md.
+  constexpr int64_t kFirstStep = 18 << 20;
   return static_cast<int64_t>(device::resident_bytes()) + kFirstStep;
 }
 
 int64_t touched_activations(const graph::Graph& g, const runtime::ProgramSpec& spec, int64_t tokens) {
-  constexpr int64_t kPage = 2 << 20;  // the arena asks for huge ones
   graph::Bounds rows(tokens);
   for (const graph::Dim d :
        {graph::Dim::kSequences, graph::Dim::kBatchRows, graph::Dim::kTargets, graph::Dim::kLogitRows})
@@ -106,6 +113,11 @@ int64_t touched_activations(const graph::Graph& g, const runtime::ProgramSpec& s
   return touched;
 }
 
+int64_t touched_logits(const runtime::ProgramBytes& program, int64_t chunk, int64_t targets) {
+  const int64_t rows = std::min(chunk, targets);
+  return std::min(program.logits, (program.logits / chunk + 1) * rows + kPage);
+}
+
 MemoryEstimate estimate_memory(const Setup& s, const kernels::KernelPlan& plan, kernels::Ops& ops) {
   return estimate_memory(s, s.pass(), plan, ops);
 }
@@ -118,12 +130,18 @@ MemoryEstimate estimate_memory(const Setup& s, const Pass& pass, const kernels::
   e.update = optim::make_optimizer(s.recipe.train, g)->workspace();
   if (pass.packed_weights) e.params.packed = runtime::ParamStore::packed_bytes(g, ops);
   e.program = runtime::Program(g, plan, ops, settings).bytes();
+  const auto cut_head = [&](runtime::ProgramBytes* b, int64_t chunk) {
+    if (!ops.device())
+      b->logits = touched_logits(*b, std::min(chunk, settings.max_tokens), most_targets(s, pass.micro_batch));
+  };
+  cut_head(&e.program, s.options.head_chunk);
   const auto method = make_method(s.recipe.train.method);
   const bool keeps = keeps_reference(s.recipe), shares = keeps && shares_base(g);
   Beside beside(e.program);
   if (const bool scores = scores_while_training(s.recipe); scores || keeps) {
     const graph::Graph score = s.scoring_graph();
     e.scoring = runtime::Program(score, plan, ops, settings).bytes();
+    cut_head(&e.scoring, s.backend->scoring_head_chunk);
     if (scores && keeps) e.scoring.activations += e.scoring.total() - e.scoring.kernels;
     e.scoring.kernels = beside(e.scoring) - (e.scoring.total() - e.scoring.kernels);
     // The starting weights, or the starting adapter over the weights that are there.

@@ -34,6 +34,9 @@ MemoryEstimate estimate_memory(const Setup& s, const Pass& pass, const kernels::
 // `g`.
 int64_t touched_activations(const graph::Graph& g, const runtime::ProgramSpec& spec, int64_t tokens);
 
+// Likewise of the head's buffer, whose chunk has `chunk` rows, by passes of at most `targets` targets.
+int64_t touched_logits(const runtime::ProgramBytes& program, int64_t chunk, int64_t targets);
+
 // Bytes that a run may plan with on this host: what is free (of the machine, or of the cgroup) and what the process
 // holds already, less a twentieth.
 uint64_t host_memory();
