@@ -301,10 +301,10 @@ std::optional<data::PictureRules> picture_rules(const std::string& folder, const
 TokenizerBundle load_text_side(const std::string& path, const std::string& adapter) {
   TokenizerBundle s;
   s.tok = load_tokenizer(path);
+  s.pictures = picture_rules(path, s.tok.get());
   const std::string trained_with = adapter + "/chat_template.jinja";
   if (!adapter.empty() && fs::is_regular_file(trained_with)) return with_template(s, trained_with);
   take_own_templates(s, path + ": chat template");
-  s.pictures = picture_rules(path, s.tok.get());
   return s;
 }
 

@@ -57,6 +57,15 @@ bool lora_target(const void* ctx, const std::string& module, graph::LoraSettings
 
 bool trains(const void* ctx, const std::string& tensor) { return static_cast<const LoraPlan*>(ctx)->trains(tensor); }
 
+// What pictures become passes no adapted layer, but the store that the graph is run on holds the adapters of them all.
+void add_adapters_behind(graph::Graph& g, const formats::ModelConfig& config, const BuildOptions& options) {
+  BuildOptions all = options;
+  all.purpose = Purpose::kScore;
+  const graph::Graph whole = build(config, all);
+  for (size_t i = g.params.size(); i < whole.params.size(); ++i)
+    g.add_param(whole.params[i], whole.value(whole.params[i].value).type);
+}
+
 graph::SegmentCoding coding_of(const void* ctx, const std::string& weight) {
   return static_cast<const CodedPlan*>(ctx)->of(weight);
 }
@@ -74,6 +83,7 @@ graph::Graph build(const formats::ModelConfig& config, const BuildOptions& optio
   if (options.lora)
     graph::add_lora(g, {lora_target, options.lora, options.purpose == Purpose::kTrain ? options.lora->dropout : 0.0f,
                         options.lora->dora});
+  if (options.lora && options.purpose == Purpose::kPictures) add_adapters_behind(g, config, options);
   if (options.purpose == Purpose::kTrain) {
     graph::differentiate(g);
     graph::recompute(g, options.recompute);

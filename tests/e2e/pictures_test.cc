@@ -208,5 +208,62 @@ TEST(PictureRows, OfAModelThatSeesNoneAreRefused) {
   EXPECT_NE(r.out.find("sees none"), std::string::npos) << r.out;
 }
 
+constexpr const char* kTemplate =
+    "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for c in m.content %}{% if c.type "
+    "== 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ c.text }}{% endif %}{% endfor %}{% endif "
+    "%}</s>{% endfor %}";
+
+// The tiny model with a tokenizer of ASCII and a chat template, to be talked to.
+std::string talking_model(const std::string& folder) {
+  fs::copy(kModel, folder);
+  OrderedJson vocab, added = OrderedJson::array();
+  for (int c = '!'; c < 'y'; ++c) vocab[std::string(1, static_cast<char>(c))] = c - '!';
+  vocab["Ġ"] = 88, vocab["Ċ"] = 89;
+  int id = 90;
+  for (const char* name : {"<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>", "</s>"})
+    added.push_back({{"id", id++},
+                     {"content", name},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", true}});
+  const OrderedJson bytes{
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+  const OrderedJson tokenizer{{"version", "1.0"},
+                              {"added_tokens", added},
+                              {"normalizer", nullptr},
+                              {"pre_tokenizer", bytes},
+                              {"post_processor", nullptr},
+                              {"decoder", bytes},
+                              {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", OrderedJson::array()}}}};
+  write_file_atomic(folder + "/tokenizer.json", tokenizer.dump());
+  write_file_atomic(folder + "/tokenizer_config.json",
+                    R"({"eos_token":"</s>","tokenizer_class":"PreTrainedTokenizerFast"})");
+  write_file_atomic(folder + "/chat_template.jinja", kTemplate);
+  return folder;
+}
+
+cli::Result shown(const std::string& model, int64_t tokens = 2) {
+  return cli::run(fmt::format("chat --threads 1 --temperature 0 --max-tokens {} --prompt a --image {}/0.png --model {}",
+                              tokens, kModel, model));
+}
+
+// Beside the base as merged into it, with a template of its own or the model's.
+TEST(PictureChat, AnAdapterSeesWhatItsBaseSees) {
+  cli::Folder f("pictures_adapter");
+  const std::string model = talking_model(f / "model"), adapter = f / "adapter";
+  fs::copy(kModel + "/adapter", adapter);
+  ASSERT_EQ(cli::run("merge --model " + model + " --adapter " + adapter + " --out " + (f / "merged")).code, 0);
+  const auto merged = shown(f / "merged", 8), base = shown(model, 8),
+             beside = shown(model + " --adapter " + adapter, 8);
+  ASSERT_EQ(merged.code, 0) << merged.out;
+  EXPECT_NE(merged.out, base.out);
+  EXPECT_EQ(beside.code, 0) << beside.out;
+  EXPECT_EQ(beside.out, merged.out);
+  write_file_atomic(adapter + "/chat_template.jinja", kTemplate);
+  EXPECT_EQ(shown(model + " --adapter " + adapter, 8).out, merged.out);
+}
+
 }  // namespace
 }  // namespace mxt
