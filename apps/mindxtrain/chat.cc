@@ -109,6 +109,7 @@ class Conversation {
  public:
   Conversation(const ChatOptions& o, const std::string& path)
       : o_(o),
+        path_(path),
         text_(load_text_side(path, o.adapter)),
         model_(path, o.adapter, compute_type(o.dtype, path, o.device), 4096, ops_on(o.device),
                infer::Weights::kAsStored),
@@ -203,7 +204,7 @@ class Conversation {
 
  private:
   data::SeenPicture see(const std::string& image) const {
-    if (!text_.pictures) fail_input("--image: {} sees no pictures", o_.model);
+    if (!text_.pictures) fail_input("--image: {} sees no pictures{}", o_.model, picture_remedy(path_));
     return data::see_picture(*text_.pictures, image, "", "--image");
   }
   // Why no template would take this answer back; nothing where it would.
@@ -217,6 +218,7 @@ class Conversation {
   }
 
   const ChatOptions& o_;
+  std::string path_;
   TokenizerBundle text_;
   infer::Model model_;
   infer::Engine engine_;

@@ -308,6 +308,12 @@ TokenizerBundle load_text_side(const std::string& path, const std::string& adapt
   return s;
 }
 
+std::string picture_remedy(const std::string& path) {
+  if (!formats::is_gguf(path)) return "";
+  return ": a GGUF file answers text alone here, whatever mmproj file lies beside it; what it was made from, a folder, "
+         "may see them";
+}
+
 TokenizerBundle with_template(const TokenizerBundle& side, const std::string& file) {
   TokenizerBundle s = side;
   s.chat_source = read_file(file), s.tool_source.clear();

@@ -79,6 +79,8 @@ std::optional<data::PictureRules> picture_rules(const formats::ModelConfig& conf
                                                 const tokenizer::Tokenizer* tok = nullptr);
 // Of a model's folder; none where it is no folder of a model that sees.
 std::optional<data::PictureRules> picture_rules(const std::string& folder, const tokenizer::Tokenizer* tok = nullptr);
+// What "sees no pictures" goes on with: where a model may be that does; "" where nothing is known of one.
+std::string picture_remedy(const std::string& folder_or_gguf);
 // Pictures whose tokens begin at `first`, for scoring and generation.
 infer::Shown shown_of(const data::PictureRules& rules, std::span<const data::SeenPicture> seen,
                       std::span<const int64_t> first);

@@ -50,11 +50,11 @@ std::vector<int32_t> given_ids(const Json& list, const std::string& source) {
 // A row's "images", whose places stand expanded in its ids.
 infer::Shown show_score(const Json& row, const std::vector<int32_t>& ids,
                         const std::optional<data::PictureRules>& rules, const std::string& input,
-                        const std::string& where) {
+                        const std::string& where, const std::string& model) {
   const Json images = row.value("images", Json());
   std::vector<data::SeenPicture> seen;
   if (!images.is_null()) {
-    if (!rules) fail_input("{}: the row has pictures and the model sees none", where);
+    if (!rules) fail_input("{}: the row has pictures and the model sees none{}", where, picture_remedy(model));
     if (!images.is_array()) fail_input("{}: \"images\" must be a list of paths or data URIs", where);
     for (const Json& x : images) {
       if (!x.is_string()) fail_input("{}: \"images\" must be a list of paths or data URIs", where);
@@ -73,7 +73,7 @@ class PlainRows {
   ScoreRow operator()(const Json& j, const std::string& source, const data::Record&) {
     if (j.is_object() && j.contains("ids") && j["ids"].is_array()) {
       ScoreRow row{given_ids(j["ids"], source), {}};
-      row.shown = show_score(j, row.ids, rules_, input_, source);
+      row.shown = show_score(j, row.ids, rules_, input_, source, model_);
       return row;
     }
     if (!j.is_object() || !j.contains("text") || !j["text"].is_string())

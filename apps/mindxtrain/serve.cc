@@ -187,11 +187,13 @@ infer::SchedulerSettings scheduling_of(const ServeOptions& o, const infer::Model
   return s;
 }
 
-void add_text_side(serve::ServedModel& served, const TokenizerBundle& text, const formats::ModelConfig& config) {
+void add_text_side(serve::ServedModel& served, const TokenizerBundle& text, const formats::ModelConfig& config,
+                   const std::string& path) {
   served.tok = text.tok;
   served.chat = text.chat;
   served.chat_source = text.chat_source;
   served.stop = infer::end_of_turn(*text.tok, text.chat.get(), config);
+  served.picture_remedy = picture_remedy(path);
   if (!text.pictures) return;
   served.picture_mark = data::kPictureMark;
   served.show = [tok = text.tok, rules = *text.pictures](std::string said, std::vector<tokenizer::Span> plain,
@@ -238,7 +240,7 @@ void serve_model(const ServeOptions& o, const std::string& context_key, Around& 
   infer::Scheduler scheduler(model, scheduling_of(o, model));
   served.model = &model;
   served.scheduler = &scheduler;
-  add_text_side(served, text, model.config());
+  add_text_side(served, text, model.config(), path);
 
   std::vector<std::string> names;
   for (const auto& [name, adapter] : served.names) names.push_back(name);

@@ -46,7 +46,7 @@ struct ServedModel {
   // their data URIs, to a prompt. Errors (kBadInput): what is no picture. Any thread.
   std::function<ShownPrompt(std::string text, std::vector<tokenizer::Span> plain, const std::vector<std::string>& uris)>
       show;
-  std::string picture_mark;
+  std::string picture_mark, picture_remedy;  // the second: of one that sees none, where one may be that does, or ""
   std::vector<std::pair<std::string, int>>
       names;  // the first is what a request without "model" gets; second: the adapter, −1 the base
 };

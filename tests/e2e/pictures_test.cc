@@ -3,7 +3,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/within.h"
 #include "e2e/cli.h"
+#include "e2e/client.h"
 #include "folders.h"
 #include "formats/safetensors.h"
 
@@ -263,6 +265,26 @@ TEST(PictureChat, AnAdapterSeesWhatItsBaseSees) {
   EXPECT_EQ(beside.out, merged.out);
   write_file_atomic(adapter + "/chat_template.jinja", kTemplate);
   EXPECT_EQ(shown(model + " --adapter " + adapter, 8).out, merged.out);
+}
+
+TEST(PictureChat, AGgufSaysWhereSightMayBe) {
+  cli::Folder f("pictures_gguf");
+  const std::string model = talking_model(f / "model");
+  ASSERT_EQ(cli::run("quantize --model " + model + " --scheme gguf_f16 --out " + (f / "gguf")).code, 0);
+  const auto file = shown(f / "gguf");
+  EXPECT_EQ(file.code, 1);
+  EXPECT_NE(file.out.find("sees no pictures: a GGUF file answers text alone here"), std::string::npos) << file.out;
+  const auto tower = shown(f / "gguf/mmproj.gguf");
+  EXPECT_EQ(tower.code, 1);
+  EXPECT_NE(tower.out.find("name the file of its language model"), std::string::npos) << tower.out;
+  const uint16_t port = free_port();
+  const pid_t server = cli::start({"serve", "--model", f / "gguf/model.gguf", "--port", std::to_string(port)});
+  EXPECT_TRUE(within(60, [&] { return cli::answers(port); }));
+  const std::string said = cli::asked(port, "/v1/chat/completions",
+                                      R"({"messages":[{"role":"user","content":[{"type":"image_url",)"
+                                      R"("image_url":{"url":"data:image/png;base64,AAAA"}}]}]})");
+  EXPECT_EQ(cli::stop(server, SIGTERM), 0);
+  EXPECT_NE(said.find("a GGUF file answers text alone here"), std::string::npos) << said;
 }
 
 }  // namespace

@@ -35,6 +35,11 @@ void check_texts(const Gguf& g, const char* what, const std::vector<std::string>
 
 GgufTokenizerData gguf_tokenizer(const Gguf& g) {
   GgufTokenizerData t;
+  if (text_or_empty(g, "general.architecture") == "clip")
+    fail_input(
+        "{}: is the part of a model that sees pictures (mmproj), without a tokenizer: name the file of its language "
+        "model",
+        g.path());
   t.model = text_or_empty(g, "tokenizer.ggml.model");
   const auto* tokens = g.strings("tokenizer.ggml.tokens");
   if (t.model.empty() || !tokens || tokens->empty())

@@ -16,16 +16,17 @@ namespace {
 constexpr size_t kMaxMessages = 4096, kMaxTools = 128, kMaxPictures = 64;
 
 // What a text model cannot read is named; the rest is checked where all who render chats have it checked.
-void check_content(const OrderedJson& content, bool sees, const std::string& at) {
+void check_content(const OrderedJson& content, const ServedModel& served, const std::string& at) {
   if (content.is_string()) return;
   if (!content.is_array()) refuse(at, "{} must be a text or a list of parts", at);
   for (const auto& part : content) {
     if (!part.is_object() || !part.contains("type") || !part["type"].is_string())
       refuse(at, "{}: a part is an object with a type", at);
     const auto& type = part["type"].get_ref<const std::string&>();
-    if (type == "image_url" && sees) continue;
+    if (type == "image_url" && served.show) continue;
     if (type == "image_url" || type == "input_audio" || type == "video_url" || type == "file")
-      refuse(at, "{}: parts of type \"{}\" are not supported: this model reads text", at, type);
+      refuse(at, "{}: parts of type \"{}\" are not supported: this model reads text{}", at, type,
+             type == "image_url" ? served.picture_remedy : "");
     if (type != "text" && type != "input_text" && type != "output_text" && type != "refusal" && type != "python" &&
         type != "python_output")
       refuse(at, "{}: parts of type \"{}\" are not known", at, type.substr(0, 60));
@@ -62,7 +63,7 @@ void check_message(const OrderedJson& m, const ServedModel& served, const std::s
     f.text(text);
   const bool speaks = f.has("tool_calls") || f.has("function_call") || !f.text("refusal").empty();
   if (f.has("content"))
-    check_content(*f.get("content"), served.show != nullptr, at + ".content");
+    check_content(*f.get("content"), served, at + ".content");
   else if (role != "assistant" || !speaks)
     refuse(at + ".content", "{}.content is missing", at);
   for (const char* name : {"tool_calls", "function_call"})
