@@ -116,7 +116,7 @@ class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawe
     if (c.row_absmax != nullptr) row_largest(s_, c.c, c.row_parts, c.row_absmax);
   }
   void quantize(const Quantize& c) override { check(c), cuda::quantize(s_, c); }
-  void draw_tokens(const DrawTokens& c) override { check(c), cuda::draw_tokens(s_, c); }
+  void draw_tokens(const DrawTokens& c) override { check(c), cuda::draw_tokens(s_, c, own(draw_tokens_scratch(c))); }
   void decode(const Decode& c) override { check(c), cuda::decode(s_, c); }
   void dora_gain(const DoraGain& c) override { check(c), cuda::dora_gain(s_, c); }
   void dora_scale(const DoraScale& c) override { check(c), cuda::dora_scale(s_, c); }

@@ -25,7 +25,8 @@ size_t dora_scale_grad_scratch(const DoraScaleGrad&);
 void dora_scale_grad(Stream, const DoraScaleGrad&, void* scratch);
 void embedding_noise(Stream, const EmbeddingNoise&);
 void decode(Stream, const Decode&);
-void draw_tokens(Stream, const DrawTokens&);
+size_t draw_tokens_scratch(const DrawTokens&);
+void draw_tokens(Stream, const DrawTokens&, void* scratch);
 void quantize(Stream, const Quantize&);
 // out[t·parts + p]: the largest magnitude of row t in the p-th of `parts` equal ranges of columns.
 void row_largest(Stream, const ConstMat& x, int parts, float* out);
