@@ -57,19 +57,28 @@ __device__ __forceinline__ int find_parts(const int32_t* first, int experts, Par
   constexpr int kRows = 8;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   int before = 0;
-  for (int base = 0; base < experts; base += 32) {
-    const int e = base + lane;
-    const int begin = e < experts ? first[e] : 0, end = e < experts ? first[e + 1] : 0;
-    const int mine = (end - begin + kRows - 1) / kRows;
-    int sum = mine;
+  constexpr int kAhead = 4;  // reads on their way at once
+  for (int base = 0; base < experts; base += kAhead * 32) {
+    int begin[kAhead], end[kAhead];
 #pragma unroll
-    for (int d = 1; d < 32; d *= 2) {
-      const int up = __shfl_up_sync(0xffffffffu, sum, d);
-      if (lane >= d) sum += up;
+    for (int j = 0; j < kAhead; ++j) {
+      const int e = base + j * 32 + lane;
+      begin[j] = e < experts ? first[e] : 0, end[j] = e < experts ? first[e + 1] : 0;
     }
-    for (int i = 0; i < mine; ++i)
-      parts[before + sum - mine + i] = {e, begin + i * kRows, min(kRows, end - begin - i * kRows)};
-    before += __shfl_sync(0xffffffffu, sum, 31);
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) {
+      const int mine = (end[j] - begin[j] + kRows - 1) / kRows;
+      int sum = mine;
+#pragma unroll
+      for (int d = 1; d < 32; d *= 2) {
+        const int up = __shfl_up_sync(0xffffffffu, sum, d);
+        if (lane >= d) sum += up;
+      }
+      for (int i = 0; i < mine; ++i)
+        parts[before + sum - mine + i] = {base + j * 32 + lane, begin[j] + i * kRows,
+                                          min(kRows, end[j] - begin[j] - i * kRows)};
+      before += __shfl_sync(0xffffffffu, sum, 31);
+    }
   }
   return before;
 }
