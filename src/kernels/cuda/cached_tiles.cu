@@ -39,12 +39,6 @@ __device__ __forceinline__ uint32_t pair(float low, float high) {
 // One head's results so far, of the elements that a thread has.
 template <int kDim>
 struct Own : Running<Layout<kDim>::kEach> {
-  template <typename F>
-  __device__ __forceinline__ void add_from(float top, float sum, F&& element) {
-    float value[Layout<kDim>::kEach];
-    each([&](int i, int at) { value[i] = element(at); }, [&](int i) { value[i] = 0; });
-    this->add(top, sum, value);
-  }
   // here(i, element), or absent(i) where the thread has fewer.
   template <typename Here, typename Absent>
   __device__ __forceinline__ static void each(Here&& here, Absent&& absent) {
@@ -212,26 +206,39 @@ __global__ void __launch_bounds__(Layout<kDim>::kThreads) cached_tiles_kernel(Ca
     }
     __syncthreads();
     const int stretches = min(kWarps, last / kStretch - round * kWarps + 1);
+    // Two heads at a time, whether the second is there or not, and every stretch: what one waits for another fills.
 #pragma unroll
-    for (int head = 0; head < kHeads; ++head) {
-      if (head >= heads) break;
-      Own<kDim> whole;
-      for (int w = 0; w < stretches; ++w) whole.top = fmaxf(whole.top, results[w * L::kOfWarp + head]);
-      for (int w = 0; w < stretches; ++w) {
-        const float* of = results + w * L::kOfWarp;
-        const float weight = of[head] == -INFINITY ? 0.0f : expf(of[head] - whole.top);
-        whole.sum = fmaf(of[kHeads + head], weight, whole.sum);
-        whole.each(
-            [&](int i, int at) { whole.out[i] = fmaf(of[2 * kHeads + head * L::kLeading + at], weight, whole.out[i]); },
-            [](int) {});
+    for (int pair = 0; pair < kHeads; pair += 2) {
+      if (pair >= heads) break;
+#pragma unroll
+      for (int head = pair; head < pair + 2; ++head) {
+        Own<kDim> whole;
+        float tops[kWarps];
+#pragma unroll
+        for (int w = 0; w < kWarps; ++w) {
+          tops[w] = w < stretches ? results[w * L::kOfWarp + head] : -INFINITY;
+          whole.top = fmaxf(whole.top, tops[w]);
+        }
+#pragma unroll
+        for (int w = 0; w < kWarps; ++w) {
+          const float* of = results + w * L::kOfWarp;
+          const auto there = [&](int at) { return w < stretches ? of[at] : 0.0f; };
+          const float weight = tops[w] == -INFINITY ? 0.0f : expf(tops[w] - whole.top);
+          whole.sum = fmaf(there(kHeads + head), weight, whole.sum);
+          whole.each(
+              [&](int i, int at) {
+                whole.out[i] = fmaf(there(2 * kHeads + head * L::kLeading + at), weight, whole.out[i]);
+              },
+              [](int) {});
+        }
+        if (!shared) {
+          running[head].add(whole.top, whole.sum, whole.out);
+        } else if (head < heads) {
+          float* to = part(head, round);
+          if (tid == 0) to[0] = whole.top, to[1] = whole.sum;
+          whole.each([&](int i, int at) { to[kScalars + at] = whole.out[i]; }, [](int) {});
+        }
       }
-      if (!shared) {
-        running[head].add(whole.top, whole.sum, whole.out);
-        continue;
-      }
-      float* to = part(head, round);
-      if (tid == 0) to[0] = whole.top, to[1] = whole.sum;
-      whole.each([&](int i, int at) { to[kScalars + at] = whole.out[i]; }, [](int) {});
     }
   }
   if (shared) {
@@ -246,15 +253,20 @@ __global__ void __launch_bounds__(Layout<kDim>::kThreads) cached_tiles_kernel(Ca
     __syncthreads();
     if (before + computed != all) return;
     __threadfence();
-#pragma unroll 2
-    for (int round = first_round; round <= last_round; ++round)
+    // All heads of a round are asked for at once: the second-level cache is far away.
+    for (int round = first_round; round <= last_round; ++round) {
+      Own<kDim> found[kHeads];
 #pragma unroll
       for (int head = 0; head < kHeads; ++head) {
-        if (head >= heads) break;
+        if (head >= heads) continue;
         const float* from = part(head, round);
-        running[head].add_from(read_shared_level(from), read_shared_level(from + 1),
-                               [&](int at) { return read_shared_level(from + kScalars + at); });
+        found[head].top = read_shared_level(from), found[head].sum = read_shared_level(from + 1);
+        found[head].each([&](int i, int at) { found[head].out[i] = read_shared_level(from + kScalars + at); },
+                         [](int) {});
       }
+#pragma unroll
+      for (int head = 0; head < kHeads; ++head) running[head].add(found[head].top, found[head].sum, found[head].out);
+    }
   }
 #pragma unroll
   for (int head = 0; head < kHeads; ++head) {
