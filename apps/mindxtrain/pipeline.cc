@@ -225,6 +225,8 @@ void Pipeline::plan() {
   record_->stage("plan");
   const std::string kept = o_.out + "/plan.json";
   setup_ = train::make_setup(made_recipe(), model_path_, vocabulary_of(text_), nullptr);
+  if (std::string_view(o_.verb) == "run" && quantizes())  // what a training cannot end in is no work for it
+    quantize::check_layout(recipe_.quantize->scheme, setup_->model, text_.tok != nullptr, recipe_.model.name);
   if (const std::string from = init_adapter(); !from.empty())
     checkpoint::check_adapter(from, setup_->training_graph(), setup_->lora, setup_->model.family);
   if (recipe_.train.method.mask_truncated_completions && answer_ends(text_, setup_->model).empty())

@@ -222,9 +222,6 @@ class FolderWriter {
 
   void declare() {
     const std::string& source = source_.path();
-    if (source_.config().family->conv1d || source_.config().family->encoder)
-      fail_missing("{}: {} keeps matrices that no loader of this layout takes: a gguf_* scheme holds GPT-2", source,
-                   source_.config().model_type);
     ignore_.push_back("lm_head");  // a module even where it shares the embedding
     int64_t ragged = 0;
     for (const std::string& name : source_.names()) {

@@ -36,6 +36,11 @@ struct Written {
 // kMissing for a scheme that is not built in.
 void check_scheme(config::QuantScheme scheme);
 
+// kMissing for a scheme that has no layout for the model, kBadInput for one that lacks the tokenizer: known before its
+// weights are. `name` is the model's in the message.
+void check_layout(config::QuantScheme scheme, const formats::ModelConfig& model, bool has_tokenizer,
+                  const std::string& name);
+
 // Writes into `folder`, which must exist. Holds a few rows at a time whatever the model's size. `tok` may be null for
 // folders. `name` goes into a GGUF's general.name. Errors: kBadInput for weights that are not finite, by name; kMissing
 // for a scheme or an architecture that has no such layout; kInterrupted between tensors once `stop` is set.

@@ -154,6 +154,17 @@ TEST(Errors, WhatFailsAfterTrainingIsSaidBefore) {
   write_file_atomic(f / "r.yaml", cli::recipe(t));
   expect_error(cli::run("run " + (f / "r.yaml") + " --out " + (f / "out")), 1, {"receipt.output", "is a folder"});
   EXPECT_FALSE(fs::exists(f / "out/checkpoint"));
+  // A layout that the family has none of, or that wants what the model lacks.
+  const auto no_layout = [&](const std::string& golden, const std::string& scheme, int code, const std::string& why) {
+    t.model = golden;
+    t.extra = "quantize: {scheme: " + scheme + "}\n";
+    write_file_atomic(f / "q.yaml", cli::recipe(t));
+    expect_error(cli::run("run " + (f / "q.yaml") + " --out " + (f / "small")), code, {why});
+    EXPECT_FALSE(fs::exists(f / "small/dataset"));
+  };
+  no_layout("gpt2", "fp8_dynamic", 3, "a gguf_* scheme holds GPT-2");
+  no_layout("qwen3_gqa", "gguf_f16", 1, "this model has none");
+  t.model = "qwen3_gqa";
   t.extra = "eval: {harness: {tasks: [none]}, regression: {baseline: \"" + (f / "missing.json") + "\"}}\n";
   write_file_atomic(f / "e.yaml", cli::recipe(t));
   const std::string model = " --model " + cli::golden("qwen3_gqa");
