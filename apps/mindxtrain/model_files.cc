@@ -495,7 +495,10 @@ std::unique_ptr<data::SampleEncoder> make_coder(const TokenizerBundle& side, int
   return data::make_coder({side.tok, side.chat, side.chat_source + side.tool_source, model_vocab, side.pictures});
 }
 
-int64_t vocabulary_of(const TokenizerBundle& side) { return side.tok ? side.tok->vocab_size() : 0; }
+train::Vocabulary vocabulary_of(const TokenizerBundle& side) {
+  if (!side.tok) return {};
+  return {static_cast<int64_t>(side.tok->vocab_size()), side.tok->bos(), side.tok->eos()};
+}
 
 void save_text_side(const TokenizerBundle& side, const std::string& folder) {
   side.tok->save(folder);

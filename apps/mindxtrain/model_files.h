@@ -15,6 +15,7 @@
 #include "net/hub.h"
 #include "tokenizer/chat/chat_template.h"
 #include "tokenizer/tokenizer.h"
+#include "train/setup.h"
 
 namespace mxt::app {
 
@@ -92,8 +93,7 @@ struct PicturePrompt {
 PicturePrompt show_prompt(const tokenizer::Tokenizer& tok, const data::PictureRules& rules, std::string text,
                           std::vector<tokenizer::Span> plain, std::span<const data::SeenPicture> seen,
                           const std::string& where);
-// Ids that the tokenizer can make; 0 where there is none.
-int64_t vocabulary_of(const TokenizerBundle& side);
+train::Vocabulary vocabulary_of(const TokenizerBundle& side);
 
 // Writes the tokenizer's files beside a saved model or adapter, so that the folder can be used alone.
 void save_text_side(const TokenizerBundle& side, const std::string& folder);

@@ -381,8 +381,8 @@ void fill(Setup* s, const config::Recipe& asked, const kernels::KernelPlan* plan
 
 }  // namespace
 
-std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::string& model_path, int64_t tokenizer_vocab,
-                                  const kernels::KernelPlan* plan, Reads reads) {
+std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::string& model_path,
+                                  const Vocabulary& vocabulary, const kernels::KernelPlan* plan, Reads reads) {
   require_supported(recipe);
   auto s = std::make_unique<Setup>();
   if (recipe.model.init == config::Init::kRandom) {
@@ -395,7 +395,7 @@ std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::strin
           "be "
           "read: leave pretrain out to train those on, or give the new model a name of its own",
           recipe.source, name);
-    s->model = random_config(recipe, tokenizer_vocab);
+    s->model = random_config(recipe, vocabulary);
   } else if (reads == Reads::kConfig && !formats::is_gguf(model_path)) {
     s->model = formats::read_model_config(model_path);
   } else {
@@ -407,9 +407,9 @@ std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::strin
     s->model.tie_embeddings = false;
     if (s->weights) s->weights = formats::WeightSource::untied(std::move(s->weights));
   }
-  if (tokenizer_vocab > s->model.vocab_size)
+  if (vocabulary.size > s->model.vocab_size)
     fail_input("{}: the tokenizer has {} ids but the model's vocabulary is {}: they do not belong together",
-               recipe.source, tokenizer_vocab, s->model.vocab_size);
+               recipe.source, vocabulary.size, s->model.vocab_size);
   if (const auto v = formats::vision_of(s->model); v && sees_pictures(recipe, s->model))
     s->processor = picture_sizes(
         image::read_processor(fs::is_directory(model_path) ? model_path : "", processor_defaults(*v)), recipe);
@@ -491,7 +491,7 @@ image::Processor picture_sizes(image::Processor p, const config::Recipe& recipe)
   return p;
 }
 
-formats::ModelConfig random_config(const config::Recipe& r, int64_t tokenizer_vocab) {
+formats::ModelConfig random_config(const config::Recipe& r, const Vocabulary& vocabulary) {
   OrderedJson j;
   std::string source = r.source;
   if (!r.model.config.path.empty()) {
@@ -500,7 +500,12 @@ formats::ModelConfig random_config(const config::Recipe& r, int64_t tokenizer_vo
   } else {
     j = parse_ordered_json(r.model.config.json, r.source);
   }
-  if (!j.contains("vocab_size") && tokenizer_vocab > 0) j["vocab_size"] = tokenizer_vocab;
+  if (vocabulary.size > 0 && j.is_object()) {
+    if (!j.contains("vocab_size")) j["vocab_size"] = vocabulary.size;
+    OrderedJson& text = j.contains("text_config") && j["text_config"].is_object() ? j["text_config"] : j;
+    for (const auto& [key, id] : {std::pair{"bos_token_id", vocabulary.bos}, {"eos_token_id", vocabulary.eos}})
+      if (!text.contains(key) && !j.contains(key)) text[key] = id >= 0 ? OrderedJson(id) : OrderedJson();
+  }
   return formats::parse_model_config(j, source);
 }
 

@@ -73,14 +73,21 @@ struct Setup {
   mutable std::vector<std::unique_ptr<Built>> built_;
 };
 
+// Of a tokenizer: how many ids it makes (0: there is none), and which of them begin and end a text (−1: none does).
+struct Vocabulary {
+  Vocabulary(int64_t ids = 0, int64_t begin = -1, int64_t end = -1) : size(ids), bos(begin), eos(end) {}
+  int64_t size, bos, eos;
+};
+
 // `model_path`: folder or .gguf file of model.name, found or downloaded by the caller ("" for init random).
-// `tokenizer_vocab`: ids that the data may hold; a random model without a vocab_size of its own takes it, any other
-// must be at least as large. Errors: kMissing for what this build cannot train, kBadInput for a recipe and a model that
-// do not fit. Of a folder, Reads::kConfig takes config.json alone (its weights may be absent): for counting and
-// probing, which see no value; nothing can be trained with it.
+// `vocabulary`: of the data; a random model takes of it what its configuration leaves out, any other must be at least
+// as large. Errors: kMissing for what this build cannot train, kBadInput for a recipe and a model that do not fit. Of a
+// folder, Reads::kConfig takes config.json alone (its weights may be absent): for counting and probing, which see no
+// value; nothing can be trained with it.
 enum class Reads { kWeights, kConfig };
-std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::string& model_path, int64_t tokenizer_vocab,
-                                  const kernels::KernelPlan* plan, Reads reads = Reads::kWeights);
+std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::string& model_path,
+                                  const Vocabulary& vocabulary, const kernels::KernelPlan* plan,
+                                  Reads reads = Reads::kWeights);
 
 // As the recipe wants pictures seen (data.pictures), by whatever the model's folder says. kBadInput where the two
 // together leave no size.
@@ -89,8 +96,9 @@ image::Processor picture_sizes(image::Processor processor, const config::Recipe&
 // The same model under another recipe: for asking what a change would take.
 std::unique_ptr<Setup> with_recipe(const Setup& s, const config::Recipe& recipe);
 
-// The model that a recipe with init: random describes; its vocabulary is the tokenizer's where it states none.
-formats::ModelConfig random_config(const config::Recipe& recipe, int64_t tokenizer_vocab);
+// The model that a recipe with init: random describes; vocab_size, bos_token_id and eos_token_id are the tokenizer's
+// where it does not state them: the class's default would be a token of some other tokenizer.
+formats::ModelConfig random_config(const config::Recipe& recipe, const Vocabulary& vocabulary);
 
 // Bytes of the parameters of one of its training graphs, with all that training keeps beside them.
 runtime::ParamBytes param_bytes(const Setup& s, const graph::Graph& g);

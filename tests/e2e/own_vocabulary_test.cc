@@ -56,6 +56,37 @@ TEST(OwnVocabulary, IsLearnedOnceAndTheRunReplays) {
   EXPECT_EQ(r.code, 0) << r.out;
 }
 
+// Llama's own would be ids 1 and 2, which are tokens of text here: answers ended at them, in transformers too.
+TEST(OwnVocabulary, SaysWhichTokensBeginAndEndAText) {
+  const cli::Folder f("own_ends");
+  write_file_atomic(f / "text.txt", "one and one and two and three");
+  const auto made =
+      cli::run("tokenizer train --input " + (f / "text.txt") +
+               " --vocab-size 260 --special '<|a|>' --special '<|end|>' --eos '<|end|>' --out " + (f / "own"));
+  ASSERT_EQ(made.code, 0) << made.out;
+  const auto config_of = [&](const std::string& tokenizer, const std::string& stated) {
+    write_file_atomic(f / "r.yaml", fmt::format(R"(meta: {{project: test, run_name: ends}}
+hardware: {{name: cpu}}
+autotune: {{enabled: false}}
+model: {{name: r, init: random, tokenizer: "{2}", torch_dtype: float32, config: {{model_type: llama, {1}hidden_size: 32, intermediate_size: 48, num_hidden_layers: 1, num_attention_heads: 2, max_position_embeddings: 64}}}}
+data: {{source: local, path: "{0}/text.txt", seq_len: 64}}
+train: {{method: {{kind: pretrain}}, precision: float32, schedule: {{max_steps: 1}}, batch: {{per_device: 1, grad_accum: 1}}}}
+)",
+                                                f.path, stated, tokenizer));
+    const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
+    EXPECT_EQ(r.code, 0) << r.out;
+    const Json config = read_json_file(f / "out/checkpoint/config.json");
+    fs::remove_all(f / "out");
+    return config;
+  };
+  const Json config = config_of(f / "own", "");
+  EXPECT_EQ(config.at("vocab_size"), 260);
+  EXPECT_EQ(config.at("eos_token_id"), 1);
+  EXPECT_TRUE(config.at("bos_token_id").is_null());
+  EXPECT_TRUE(config_of("char", "").at("eos_token_id").is_null());
+  EXPECT_EQ(config_of(f / "own", "eos_token_id: 7, ").at("eos_token_id"), 7);
+}
+
 TEST(OwnVocabulary, WithoutASizeOrTooLargeForTheTextIsSaid) {
   const cli::Folder f("own_vocabulary_refused");
   write_file_atomic(f / "r.yaml", recipe(f.path, "model_type: llama, hidden_size: 32"));
