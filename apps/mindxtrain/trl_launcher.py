@@ -11,6 +11,17 @@ import signal
 import sys
 import time
 
+
+def ends(kind, error, trace):
+    """The traceback, and as the last line what began it: of a full disk, datasets speaks of generating."""
+    sys.__excepthook__(kind, error, trace)
+    while (first := error.__cause__ or error.__context__) is not None:
+        error = first
+    print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    os._exit(1)  # progress bars would write once more
+
+
+sys.excepthook = ends
 ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))  # PR_SET_PDEATHSIG: who resumes a run that was killed has its folder alone
 job = json.load(open(sys.argv[1]))
 out = os.fdopen(int(sys.argv[2]), "w", buffering=1)

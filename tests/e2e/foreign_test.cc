@@ -65,6 +65,36 @@ TEST(Backend, QLoraWithoutBitsandbytesIsRefusedBeforeRowsArePrepared) {
   EXPECT_FALSE(fs::exists(f / "out/dataset"));
 }
 
+// A full disk under the trainer, say: the line names it, whatever the libraries made of it and write at their end.
+TEST(Backend, WhatTrlFailsOfIsNamed) {
+  if (std::system("python3 -c '' > /dev/null 2>&1") != 0) GTEST_SKIP() << "no python3";
+  Folder f("backend_cause");
+  make_folders(f / "fake");
+  write_file_atomic(f / "fake/torch.py", R"(import atexit, sys
+atexit.register(lambda: print("100%|####| 8/8", file=sys.stderr))
+try:
+    raise OSError(28, "No space left on device")
+except OSError as full:
+    raise RuntimeError("An error occurred") from full
+)");
+  const std::string fake = f / "python";
+  write_file_atomic(fake, fmt::format(R"sh(#!/bin/sh
+while [ $# -gt 0 ]; do
+  case "$1" in */launch.py)
+    exec python3 -c "import sys; sys.path.insert(0, '{}'); sys.argv = sys.argv[1:]; exec(open(sys.argv[0]).read())" "$@";;
+  esac
+  shift
+done
+echo '{{"python":"3","trl":"1","peft":"1"}}'
+)sh",
+                                      f / "fake"));
+  fs::permissions(fake, fs::perms::owner_all);
+  write_file_atomic(f / "r.yaml", recipe({.extra = "  backend: trl\n"}));
+  const Result r = run("train " + (f / "r.yaml") + " --out " + (f / "out"), "MINDXTRAIN_PYTHON=" + fake);
+  EXPECT_EQ(r.code, 3) << r.out;
+  EXPECT_TRUE(says(r, "its last line: OSError: [Errno 28] No space left on device (all of it: ")) << r.out;
+}
+
 // A trl.py of somebody's own, say.
 TEST(Backend, ProgramsInTheWorkingDirectoryAreNotTakenForPackages) {
   Folder f("backend_own");
