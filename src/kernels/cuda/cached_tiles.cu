@@ -253,19 +253,27 @@ __global__ void __launch_bounds__(Layout<kDim>::kThreads) cached_tiles_kernel(Ca
     __syncthreads();
     if (before + computed != all) return;
     __threadfence();
-    // All heads of a round are asked for at once: the second-level cache is far away.
-    for (int round = first_round; round <= last_round; ++round) {
-      Own<kDim> found[kHeads];
+    // All heads of some rounds are asked for at once: the second-level cache is far away.
+    constexpr int kAhead = kDim > 128 ? 1 : 2;
+    for (int round = first_round; round <= last_round; round += kAhead) {
+      Own<kDim> found[kAhead][kHeads];
 #pragma unroll
-      for (int head = 0; head < kHeads; ++head) {
-        if (head >= heads) continue;
-        const float* from = part(head, round);
-        found[head].top = read_shared_level(from), found[head].sum = read_shared_level(from + 1);
-        found[head].each([&](int i, int at) { found[head].out[i] = read_shared_level(from + kScalars + at); },
-                         [](int) {});
+      for (int j = 0; j < kAhead; ++j)
+#pragma unroll
+        for (int head = 0; head < kHeads; ++head) {
+          if (head >= heads || round + j > last_round) continue;
+          const float* from = part(head, round + j);
+          Own<kDim>& of = found[j][head];
+          of.top = read_shared_level(from), of.sum = read_shared_level(from + 1);
+          of.each([&](int i, int at) { of.out[i] = read_shared_level(from + kScalars + at); }, [](int) {});
+        }
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j) {
+        if (round + j > last_round) break;
+#pragma unroll
+        for (int head = 0; head < kHeads; ++head)
+          running[head].add(found[j][head].top, found[j][head].sum, found[j][head].out);
       }
-#pragma unroll
-      for (int head = 0; head < kHeads; ++head) running[head].add(found[head].top, found[head].sum, found[head].out);
     }
   }
 #pragma unroll
