@@ -72,7 +72,8 @@ struct GroupedGemm {
   int64_t experts = 0;
   float alpha = 1;
   bool accumulate = false;
-  int algo = 0;  // index into Ops::gemm_algorithms()
+  int algo = 0;             // index into Ops::gemm_algorithms()
+  bool b_constant = false;  // nothing since the routing writes b: a kernel may read it before the calls before it end
 };
 
 // How documents (or other runs of tokens) load the experts, over the layers whose calls add up: count[d, e] += times

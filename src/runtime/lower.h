@@ -187,6 +187,7 @@ class Lowering {
   struct Experts {
     ValueId first = graph::kNone;
     int64_t from = 0, count = 0, all = 0;
+    bool constant = false;  // no call of the pass writes their matrices
   };
   void emit_grouped(kernels::Grouped kind, kernels::Mat a, kernels::Mat b, kernels::Mat c, const Experts& experts,
                     float alpha, bool accumulate, uint8_t overwrites = 0);

@@ -67,6 +67,7 @@ void Lowering::lower(const ExpertDotsOp&) {
 void Lowering::emit_grouped(Grouped kind, Mat a, Mat b, Mat c, const Experts& experts, float alpha, bool accumulate,
                             uint8_t overwrites) {
   GroupedGemm g{kind, a, b, c, at<int32_t>(experts.first) + experts.from, experts.count, alpha, accumulate};
+  g.b_constant = experts.constant;
   const GroupedGemm wide = widest(g);
   const int64_t rows = (wide.a.rows + experts.all - 1) / experts.all;
   kernels::Gemm one;
@@ -92,7 +93,7 @@ void Lowering::emit_grouped(Grouped kind, Mat a, Mat b, Mat c, const Experts& ex
 void Lowering::lower(const ExpertLinearOp& a) {
   if (coded(op_->in[1])) return lower_coded(*op_, Grouped::kForward, a.experts);
   emit_grouped(Grouped::kForward, mat(op_->in[0]), mat(op_->in[1]), mat(op_->out[0]),
-               {op_->in[2], 0, a.experts, a.experts}, 1, false);
+               {op_->in[2], 0, a.experts, a.experts, spec_.settings.cached}, 1, false);
 }
 
 void Lowering::lower(const ExpertLinearDxOp& a) {

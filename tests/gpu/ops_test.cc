@@ -379,6 +379,54 @@ TEST_F(Gpu, ThinProductsWhateverTheNumberOfRows) {
     }
 }
 
+// A layer of experts over few rows, its products told that their matrices do not change, beside the same products that
+// wait for all before them: many layers one after the other, each routed otherwise over the same memory, so that one
+// that reads the runs of the routing before would be seen.
+TEST_F(Gpu, ProductsOfExpertsBeginBeforeTheirRowsAreThere) {
+  MXT_WANTS_HOPPER();
+  constexpr int64_t kExperts = 64, kTop = 8, kWidth = 512, kInner = 256, kLayers = 40;
+  Matrix up(kExperts * kInner, kWidth, DType::kBF16), down(kExperts * kWidth, kInner, DType::kBF16);
+  up.fill(1, 0.05f), down.fill(2, 0.05f);
+  Ops& ops = *gpu(nullptr)->ops;
+  for (const int64_t tokens : {1, 3, 8}) {
+    const int64_t slots = tokens * kTop;
+    Matrix logits(kLayers * tokens, kExperts, DType::kBF16), x(kLayers * tokens, kWidth, DType::kBF16),
+        weights(tokens, kTop, DType::kBF16), probabilities(tokens, kExperts, DType::kF32),
+        rows(slots, kWidth, DType::kBF16), inner(slots, kInner, DType::kBF16),
+        early(kLayers * slots, kWidth, DType::kBF16), late(kLayers * slots, kWidth, DType::kBF16);
+    logits.fill(3), x.fill(4), early.poison(), late.poison();
+    Array<int32_t> expert(std::vector<int32_t>(static_cast<size_t>(slots))),
+        row(std::vector<int32_t>(static_cast<size_t>(slots))), slot(std::vector<int32_t>(static_cast<size_t>(slots))),
+        first(std::vector<int32_t>(kExperts + 1));
+    const auto of = [](Matrix& m, int64_t from, int64_t count) {
+      Mat part = m.on(Side::kDevice);
+      part.p = static_cast<std::byte*>(part.p) + static_cast<size_t>(from * part.ld) * size_of(part.type);
+      part.rows = count;
+      return part;
+    };
+    for (Matrix* out : {&early, &late})
+      for (int64_t l = 0; l < kLayers; ++l) {
+        Route r;
+        r.logits = of(logits, l * tokens, tokens), r.weights = weights.on(Side::kDevice);
+        r.probabilities = probabilities.on(Side::kDevice);
+        r.expert = expert.on(Side::kDevice), r.row = row.on(Side::kDevice), r.slot = slot.on(Side::kDevice);
+        r.first = first.on(Side::kDevice);
+        ops.route(r);
+        ExpertGather g;
+        g.x = of(x, l * tokens, tokens), g.slot = r.slot, g.k = kTop, g.y = rows.on(Side::kDevice);
+        ops.expert_gather(g);
+        GroupedGemm product;
+        product.first = r.first, product.experts = kExperts, product.b_constant = out == &early;
+        product.a = g.y, product.b = up.on(Side::kDevice), product.c = inner.on(Side::kDevice);
+        ops.grouped_gemm(product);
+        product.a = product.c, product.b = down.on(Side::kDevice), product.c = of(*out, l * slots, slots);
+        ops.grouped_gemm(product);
+      }
+    late.download();
+    EXPECT_EQ(early.error_against(late), 0.0) << tokens << " tokens";
+  }
+}
+
 TEST_F(Gpu, AdapterGradientsInOnePass) {
   MXT_WANTS_HOPPER();
   struct S {

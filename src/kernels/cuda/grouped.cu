@@ -262,10 +262,10 @@ void on_units(cudaStream_t stream, Grouped kind, dim3 grid, const GroupedArgs& g
 
 }  // namespace
 
-void grouped_gemm(cudaStream_t stream, const GroupedGemm& g) {
+void grouped_gemm(cudaStream_t stream, const GroupedGemm& g, bool settled) {
   const bool weight = g.kind == Grouped::kWeight;
   if (g.c.cols == 0 || g.c.rows == 0) return;
-  if (thin_covers(g)) return thin_grouped_gemm(stream, g);
+  if (thin_covers(g)) return thin_grouped_gemm(stream, g, settled);
   if (grouped_tiles_cover(g)) return grouped_tiles(stream, g);
   if (grouped_adapters_cover(g)) return grouped_adapters(stream, g);
   const GroupedArgs args{g.a.p,

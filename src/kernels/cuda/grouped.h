@@ -8,8 +8,9 @@
 
 namespace mxt::kernels::cuda {
 
-// bf16 with whole packs of 16 bytes on the matrix units; fp32 and odd shapes by plain threads.
-void grouped_gemm(cudaStream_t stream, const GroupedGemm& g);
+// bf16 with whole packs of 16 bytes on the matrix units; fp32 and odd shapes by plain threads. settled: as
+// thin_grouped_gemm() has it.
+void grouped_gemm(cudaStream_t stream, const GroupedGemm& g, bool settled);
 
 // grouped_tiles.cu: Hopper's warpgroup products, for wide results in bf16; grouped_gemm() takes them where they cover
 // the call.

@@ -218,12 +218,18 @@ class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawe
   void act(const Act& c) override { check(c), cuda::act(s_, c); }
   void act_grad(const ActGrad& c) override { check(c), cuda::act_grad(s_, c); }
   void add(const Add& c) override { check(c), cuda::add(s_, c); }
-  void route(const Route& c) override { check(c), cuda::route(s_, c, own(route_scratch(c))); }
+  void route(const Route& c) override {
+    check(c), cuda::route(s_, c, own(route_scratch(c)));
+    routed_ = c.first, settled_ = nullptr;
+  }
   void route_grad(const RouteGrad& c) override { check(c), cuda::route_grad(s_, c); }
-  void expert_gather(const ExpertGather& c) override { check(c), cuda::expert_gather(s_, c); }
+  void expert_gather(const ExpertGather& c) override {
+    check(c), cuda::expert_gather(s_, c);
+    if (c.y.rows > 0) settled_ = routed_;
+  }
   void expert_sum(const ExpertSum& c) override { check(c), cuda::expert_sum(s_, c); }
   void expert_dots(const ExpertDots& c) override { check(c), cuda::expert_dots(s_, c); }
-  void grouped_gemm(const GroupedGemm& c) override { check(c), cuda::grouped_gemm(s_, c); }
+  void grouped_gemm(const GroupedGemm& c) override { check(c), cuda::grouped_gemm(s_, c, c.first == settled_); }
   void route_load(const RouteLoad& c) override { check(c), cuda::route_load(s_, c); }
   void balance_loss(const BalanceLoss& c) override { check(c), cuda::balance_loss(s_, c); }
   void causal_conv(const CausalConv& c) override { check(c), cuda::causal_conv(s_, c); }
@@ -440,6 +446,9 @@ class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawe
   size_t delta_bytes_ = 0;
   mutable size_t delta_planned_ = 0;
   void* done_ = nullptr;  // of blocks that share an answer
+  // Where the last routing put its experts' runs; settled once a kernel was launched that lets none in before the
+  // routing has ended.
+  const int32_t *routed_ = nullptr, *settled_ = nullptr;
   void* scratch_ = nullptr;
   size_t scratch_bytes_ = 0;
 };

@@ -63,7 +63,7 @@ __device__ __forceinline__ int find_parts(const int32_t* first, int experts, Par
 #pragma unroll
     for (int j = 0; j < kAhead; ++j) {
       const int e = base + j * 32 + lane;
-      begin[j] = e < experts ? first[e] : 0, end[j] = e < experts ? first[e + 1] : 0;
+      begin[j] = e < experts ? __ldcg(first + e) : 0, end[j] = e < experts ? __ldcg(first + e + 1) : 0;
     }
 #pragma unroll
     for (int j = 0; j < kAhead; ++j) {
@@ -104,7 +104,7 @@ __global__ __launch_bounds__(kThreads, 1) void thin_kernel(const __grid_constant
   __shared__ Part parts[kExperts ? kMostRows : 1];
   if constexpr (kExperts) {
     __shared__ int found;
-    wait_for_previous_grid();
+    if (!a.constant) wait_for_previous_grid();
     if (warp == 0) {
       const int count = find_parts(a.first, a.experts, parts);
       if (lane == 0) found = count;
@@ -138,7 +138,7 @@ __global__ __launch_bounds__(kThreads, 1) void thin_kernel(const __grid_constant
     }
     return;
   }
-  if (!kExperts) wait_for_previous_grid();
+  if (!kExperts || a.constant) wait_for_previous_grid();
   const int g = lane / 4, t = lane % 4;
   float sum[kTiles][kPanels][4] = {};
   constexpr int kChunks = R::kColumns / kWarps / 32, kOfPart = kPart / kWarps;
@@ -283,13 +283,13 @@ bool thin_covers(const GroupedGemm& g) {
          g.c.cols < (int64_t{1} << 24) && g.a.cols < (int64_t{1} << 24) && aligned(g.a) && aligned(g.b);
 }
 
-void thin_grouped_gemm(cudaStream_t stream, const GroupedGemm& g) {
+void thin_grouped_gemm(cudaStream_t stream, const GroupedGemm& g, bool settled) {
   ThinArgs a{};
   a.x = static_cast<const bf16*>(g.a.p), a.w = static_cast<const bf16*>(g.b.p), a.y = g.c.p;
   a.ldx = g.a.ld, a.ldw = g.b.ld, a.ldy = g.c.ld;
   a.m = static_cast<int>(g.c.rows), a.n = static_cast<int>(g.c.cols), a.k = static_cast<int>(g.a.cols);
   a.alpha = g.alpha, a.accumulate = g.accumulate;
-  a.first = g.first, a.experts = static_cast<int>(g.experts);
+  a.first = g.first, a.experts = static_cast<int>(g.experts), a.constant = settled && g.b_constant;
   launch<bf16, 1, 1, true>(stream, a);
   check_launch("thin_grouped_gemm");
 }

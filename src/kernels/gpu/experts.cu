@@ -214,8 +214,9 @@ __global__ void __launch_bounds__(kThreads)
                   int64_t ldy, int64_t rows, int64_t cols) {
   constexpr int kPacks = 4, kStep = kWarp * V;
   const int64_t r = static_cast<int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
-  allow_next_grid();
+  // In this order: a product that starts early then knows that the routing has ended, and which experts it reads.
   wait_for_previous_grid();
+  allow_next_grid();
   if (r >= rows) return;
   const int64_t t = slot[r] / k, j = slot[r] % k;
   const float w = weights == nullptr ? 1.0f : to_float(static_cast<const T*>(weights)[t * ldw + j]);
