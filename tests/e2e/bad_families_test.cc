@@ -222,6 +222,20 @@ TEST(TextClasses, Gemma3IsTakenOutOfTheWholeModel) {
   const auto [text_of_it, left] = score(f / "files", " --adapter " + over_whole);
   EXPECT_EQ(text_of_it, score(cli::golden("gemma3"), adapter).first);
   EXPECT_NE(left.find("1 of its modules are of what sees pictures (model.vision_tower"), std::string::npos) << left;
+  // With bias: all it saves the tower's biases, too.
+  const std::string biases = f / "biases";
+  fs::copy(over_whole, biases);
+  Tensors with = both;
+  with["base_model.model.model.vision_tower.post_layernorm.bias"] = {{4}, std::string(16, '\1')};
+  write_tensors(biases + file, with);
+  Json config = read_json_file(biases + "/adapter_config.json");
+  config["bias"] = "all";
+  write_file_atomic(biases + "/adapter_config.json", config.dump());
+  const auto [merged, without] = score(f / "files", " --adapter " + biases);
+  const Json now = merged["logprobs"], was = text_of_it["logprobs"];
+  ASSERT_EQ(now.size(), was.size());
+  for (size_t i = 1; i < now.size(); ++i) EXPECT_NEAR(now[i].get<double>(), was[i].get<double>(), 1e-5) << i;
+  EXPECT_NE(without.find("2 of its parts are of what sees pictures (model.vision_tower"), std::string::npos) << without;
   // A module that is of neither still belongs to another model.
   both["base_model.model.model.other.q_proj.lora_A.weight"] = both[q + "A.weight"];
   both["base_model.model.model.other.q_proj.lora_B.weight"] = both[q + "B.weight"];

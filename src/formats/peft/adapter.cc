@@ -14,6 +14,7 @@
 #include "formats/classifier.h"
 #include "formats/family.h"
 #include "formats/peft.h"
+#include "formats/vision.h"
 #include "formats/weight_source.h"
 
 namespace mxt::formats {
@@ -419,8 +420,18 @@ void Adapter::check_base(const WeightSource& base) const {
   if (experts_ != 0 && experts_ != base.config().num_experts)
     fail_input("{}: adapts {} experts of a layer, {} has {}: it was made for another base", folder_, experts_,
                base.path(), base.config().num_experts);
+  // Over a whole model PEFT adapts the tower along and, with bias: all, saves its biases; a family that is used for its
+  // text alone never reads either.
+  const bool blind = !vision_of(base.config());
+  std::vector<std::string> left;
+  const auto leaves_out = [&](const std::string& name) {
+    const bool leaves = blind && sees_pictures(name);
+    if (leaves) left.push_back(name);
+    return leaves;
+  };
   for (const Module& m : modules_) {
     const std::string weight = name_in(base, m.name + ".weight");
+    if (weight.empty() && leaves_out(m.name)) continue;
     if (weight.empty())
       fail_input("{}: adapts \"{}\", which {} does not have: it was made for another base{}", folder_, m.name,
                  base.path(),
@@ -434,6 +445,7 @@ void Adapter::check_base(const WeightSource& base) const {
   }
   for (const auto& [own, t] : replaced_) {
     const std::string name = name_in(base, own);
+    if (name.empty() && leaves_out(own)) continue;
     if (name.empty())
       fail_input("{}: holds \"{}\", which {} does not have: it was made for another base", folder_, own, base.path());
     if (t.shape != base.shape(name))
@@ -442,6 +454,14 @@ void Adapter::check_base(const WeightSource& base) const {
           "base: merge it with PEFT",
           folder_, own, base.path());
   }
+  if (left.empty()) return;
+  if (left.size() == modules_.size() + replaced_.size())
+    fail_input("{}: adapts what sees pictures alone ({}), which {} is used without here: merge it with PEFT", folder_,
+               left.front(), base.path());
+  log::warn(
+      "{}: {} of its parts are of what sees pictures ({}{}), which this model is used without: they are left out; PEFT "
+      "merges them",
+      folder_, left.size(), left.front(), left.size() > 1 ? ", …" : "");
 }
 
 void write_adapter(const std::string& folder, AdapterConfig config, std::span<const AdapterTensor> modules, DType type,
