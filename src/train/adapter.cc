@@ -183,16 +183,17 @@ void say_beyond_peft(const config::Recipe& recipe, const formats::ModelConfig& m
   if (lora.stack_experts && model.num_experts == 0)
     log::warn("{}: stack_experts: not read, for the model has no experts: remove it", recipe.source);
   if (model.num_experts == 0) return;
+  // It goes by the last part of a target, whatever stands before.
   const auto names = [&](const char* module) {
     return std::any_of(lora.target_modules.begin(), lora.target_modules.end(),
-                       [&](const std::string& t) { return t == module || t == "all-linear"; });
+                       [&](const std::string& t) { return names_module(t, module) || t == "all-linear"; });
   };
   const bool gate = names("gate_proj"), up = names("up_proj"), experts = gate || up || names("down_proj");
   // It holds gate and up of stacked experts in one matrix.
   if (gate != up)
     log::warn(
-        "{}: train.method.target_modules names {} and not {}: the experts' adapters train here as they are, but PEFT, "
-        "which stacks the two, reads no adapter of one alone: name both where it is to read them",
+        "{}: train.method.target_modules names {} and not {}: the adapters train here as they are, but PEFT, which "
+        "stacks the two of experts, reads no adapter of one alone: name both where it is to read them",
         recipe.source, gate ? "gate_proj" : "up_proj", gate ? "up_proj" : "gate_proj");
   if (model.family->turned_experts &&
       (lora.bias == config::LoraBias::kAll || (lora.bias == config::LoraBias::kLoraOnly && experts)))
