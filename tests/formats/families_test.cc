@@ -161,7 +161,7 @@ TEST(Families, Gemma3ReadsBothSpellingsOfItsRotaryBases) {
   EXPECT_EQ(defaults.layers[5].window, 0);
   EXPECT_EQ(defaults.layers[6].window, 4096);
   expect_refused([] { parse(R"({"model_type":"gemma3_text","attn_logit_softcapping":50.0})"); }, Exit::kMissing,
-                 "attn_logit_softcapping");
+                 "\"attn_logit_softcapping\" is 50.0: not built in for gemma3_text models");
   expect_refused([] { parse(R"({"model_type":"gemma3_text","use_bidirectional_attention":true})"); }, Exit::kMissing,
                  "use_bidirectional_attention");
 }

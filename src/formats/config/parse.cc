@@ -29,8 +29,8 @@ void refuse_foreign(const Keys& k, const Family& f) {
     if (std::find(f.own_keys.begin(), f.own_keys.end(), key) != f.own_keys.end()) continue;
     const OrderedJson* v = k.find({name});
     if (v && v->is_number() && v->get<double>() != neutral)
-      fail_missing("{}: \"{}\" is {}: {} models have no such thing, and this one would be computed wrong", k.source(),
-                   name, Keys::shown(*v), f.model_type);
+      fail_missing("{}: \"{}\" is {}: not built in for {} models, and this one would be computed wrong without it",
+                   k.source(), name, Keys::shown(*v), f.model_type);
   }
 }
 
