@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "home_path.h"
 #include "model_files.h"
+#include "registry/registry.h"
 
 namespace mxt::app {
 namespace {
@@ -30,7 +31,7 @@ double modified(const std::string& path) {
 }  // namespace
 
 track::Curves curves_of(const std::string& folder, const config::Recipe& recipe) {
-  const std::string whole = fs::weakly_canonical(fs::absolute(folder)).string(), metrics = whole + "/metrics.jsonl";
+  const std::string whole = registry::whole_name(folder), metrics = whole + "/metrics.jsonl";
   const double started = modified(whole + "/recipe.yaml");
   track::Curves c;
   if (fs::exists(metrics) && fs::file_size(metrics) > 0) c = track::read_curves(metrics, started);

@@ -16,14 +16,6 @@
 namespace mxt::registry {
 namespace {
 
-// The folder as the registry names it: DIR, DIR/ and a link to DIR are one.
-std::string whole(const std::string& folder) {
-  std::error_code ec;
-  fs::path at = fs::weakly_canonical(fs::absolute(folder), ec);
-  if (ec) at = fs::absolute(folder).lexically_normal();
-  return (at.has_filename() ? at : at.parent_path()).string();
-}
-
 constexpr int kSchema = 4;       // 2: jobs, 3: notes of folders, 4: notes of runs
 constexpr int kBusyMs = 10'000;  // another process holds the file for milliseconds; a slow disk for seconds
 
@@ -59,6 +51,13 @@ State state_of(const std::string& name) {
 }
 
 }  // namespace
+
+std::string whole_name(const std::string& folder) {
+  std::error_code ec;
+  fs::path at = fs::weakly_canonical(fs::absolute(folder), ec);
+  if (ec) at = fs::absolute(folder).lexically_normal();
+  return (at.has_filename() ? at : at.parent_path()).string();
+}
 
 std::string_view name_of(State s) { return kNames[static_cast<int>(s)]; }
 
@@ -181,7 +180,7 @@ Registry Registry::open(const std::string& path) {
 
 int64_t Registry::begin(const std::string& folder, const std::string& project, const std::string& run_name,
                         const std::string& recipe_hash, const std::string& verb) {
-  const std::string where = whole(folder);
+  const std::string where = whole_name(folder);
   const auto pid = static_cast<int64_t>(getpid());
   Db::Statement s(*db_,
                   "INSERT INTO runs(folder, project, run_name, recipe_hash, verb, started, state, host, pid, process)"
@@ -346,7 +345,7 @@ std::optional<Run> Registry::find(const std::string& key) const {
   const auto parsed = std::from_chars(key.data(), key.data() + key.size(), id);
   const bool is_id = parsed.ec == std::errc() && parsed.ptr == key.data() + key.size();
   if (key.empty()) return std::nullopt;
-  const std::string folder = whole(key);
+  const std::string folder = whole_name(key);
   std::optional<Run> by_folder, by_note, by_name;
   for (Run& r : list()) {
     if (is_id && r.id == id) return std::move(r);

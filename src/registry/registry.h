@@ -19,6 +19,9 @@ namespace mxt::registry {
 enum class State { kRunning, kFinished, kStopped, kFailed, kInterrupted };
 std::string_view name_of(State state);
 
+// A run's folder as everything that outlives a command names it: DIR, DIR/ and a link to DIR are one.
+std::string whole_name(const std::string& folder);
+
 // What a person says of a run; it outlives its attempts. Of a job whose run has not begun: the run takes it over.
 struct Note {
   std::string name;  // instead of the recipe's run_name; "" none

@@ -349,8 +349,8 @@ TEST_F(PrepareTest, WhatIsRefusedWhileItIsWrittenLeavesTheOlderOne) {
                     held = write("h.jsonl", texts({"x"}));
   run(local(file));
   const std::string before = bytes_of("out");
-  for (const std::string data : {"seq_len: 64, pack: bos_crop, eval_path: '" + held + "'",
-                                 "seq_len: 64, sampling: random_windows, eval_path: '" + held + "'"}) {
+  for (const std::string& data : {"seq_len: 64, pack: bos_crop, eval_path: '" + held + "'",
+                                  "seq_len: 64, sampling: random_windows, eval_path: '" + held + "'"}) {
     EXPECT_HAS(error_of([&] { run(local(file, data)); }), "data: the eval part has ") << data;
     EXPECT_EQ(bytes_of("out"), before) << data;
     EXPECT_HAS(error_of([&] { run(local(file, data), "new"); }), "data: the eval part has ") << data;

@@ -78,7 +78,9 @@ TEST(ClassFlags, ChangeWhatTransformersClassesChange) {
       const auto ids = c.at("ids").get<std::vector<int32_t>>();
       EXPECT_EQ(t->encode(c.at("text").get<std::string>()), ids) << c.at("text");
       EXPECT_EQ(again->encode(c.at("text").get<std::string>()), ids) << c.at("text");
-      if (c.contains("decoded")) EXPECT_EQ(t->decode(ids), c.at("decoded").get<std::string>());
+      if (c.contains("decoded")) {
+        EXPECT_EQ(t->decode(ids), c.at("decoded").get<std::string>());
+      }
     }
   }
 }
