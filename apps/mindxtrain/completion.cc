@@ -1,6 +1,7 @@
 // Shell completion, out of the command line's own declarations.
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "base/error.h"
@@ -22,6 +23,7 @@ struct Level {
   std::vector<const CLI::App*> verbs;
   std::vector<std::string> words;  // verbs and the choices of what stands by itself, beside files
   std::vector<const CLI::Option*> options;
+  bool closed = false;  // words alone: no file's name
 };
 
 // "{a,b}" in what CLI11 says of a type; none where any value will do.
@@ -95,6 +97,13 @@ std::vector<std::string> values_of(const CLI::Option& o, const std::string& verb
 // Whether a file's name will do as well as the words that values_of() gives.
 bool takes_files(const CLI::Option& o) { return o.get_lnames()[0] == "model"; }
 
+// Whether no file's name can stand where the level's words do: verbs and fixed choices alone.
+bool is_closed(const Level& l, const CLI::App& v) {
+  return !l.words.empty() && std::ranges::all_of(v.get_options(), [](const CLI::Option* o) {
+    return !o->get_lnames().empty() || o->get_name() == "verb" || !choices_of(*o).empty();
+  });
+}
+
 // A number, or words with commas between them: no file's name.
 bool is_no_file(const CLI::Option& o) {
   const std::string type = o.get_type_name();
@@ -111,6 +120,7 @@ Level level_of(const CLI::App& v, const std::string& verb, const std::string& in
     }
     for (std::string& value : values_of(*o, verb, app)) l.words.push_back(std::move(value));
   }
+  l.closed = is_closed(l, v);
   return l;
 }
 
@@ -131,12 +141,13 @@ std::string long_names(const std::vector<const CLI::Option*>& options) {
   return out;
 }
 
-// The same words in bash and zsh: $names, $options, $values and $files for $verb, $inner and $prev.
+// The same words in bash and zsh: $names, $options, $closed, $values and $files for $verb, $inner and $prev.
 std::string cases_of(const CLI::App& app) {
   std::string levels, values;
   for (const Level& l : levels_of(app)) {
-    levels += fmt::format("    \"{} {}\"{}) names=\"{}\" options=\"{}\" ;;\n", l.verb, l.inner,
-                          l.inner.empty() ? "*" : "", fmt::join(l.words, " "), long_names(l.options));
+    levels +=
+        fmt::format("    \"{} {}\"{}) names=\"{}\" options=\"{}\"{} ;;\n", l.verb, l.inner, l.inner.empty() ? "*" : "",
+                    fmt::join(l.words, " "), long_names(l.options), l.closed ? " closed=yes" : "");
     for (const CLI::Option* o : l.options)
       if (const auto all = values_of(*o, l.verb, app); !all.empty() || is_no_file(*o))
         values += fmt::format("    \"{} {}{} --{}\") values=\"{}\"{} ;;\n", l.verb, l.inner,
@@ -164,7 +175,7 @@ std::string bash(const CLI::App& app) {
       "    at=$((at-1))\n"
       "  done\n"
       "  local word=${{said[at]}} prev=${{said[at-1]}} verb=${{said[1]}} inner=\"\"\n"
-      "  local names=\"\" options=\"\" values=\"\" files=\"\" plain\n"
+      "  local names=\"\" options=\"\" values=\"\" files=\"\" closed=\"\" plain\n"
       "  if [ \"$word\" = \"=\" ]; then\n"
       "    word=\"\"\n"
       "  elif [ \"$prev\" = \"=\" ]; then\n"
@@ -187,7 +198,8 @@ std::string bash(const CLI::App& app) {
       "  elif [ \"${{prev#--}}\" != \"$prev\" ]; then\n"
       "    mapfile -t COMPREPLY < <(compgen -f -- \"$plain\")\n"
       "  else\n"
-      "    mapfile -t COMPREPLY < <(compgen -W \"$names\" -- \"$word\"; compgen -f -- \"$plain\")\n"
+      "    mapfile -t COMPREPLY < <(compgen -W \"$names\" -- \"$word\"; [ -n \"$closed\" ] || compgen -f -- "
+      "\"$plain\")\n"
       "  fi\n"
       "}}\n"
       "complete -o filenames -F _mindxtrain mindxtrain\n",
@@ -204,7 +216,7 @@ std::string zsh(const CLI::App& app) {
       "    (( CURRENT-- ))\n"
       "  done\n"
       "  local word=${{words[CURRENT]}} prev=${{words[CURRENT-1]}} verb=${{words[2]}} inner=\"\"\n"
-      "  local names=\"\" options=\"\" values=\"\" files=\"\"\n"
+      "  local names=\"\" options=\"\" values=\"\" files=\"\" closed=\"\"\n"
       "  if (( CURRENT == 2 )); then\n"
       "    compadd -- ${{=:-\"{}\"}}\n"
       "    return\n"
@@ -222,7 +234,7 @@ std::string zsh(const CLI::App& app) {
       "    compadd -- ${{=options}}\n"
       "  else\n"
       "    [[ $prev == --* ]] || compadd -- ${{=names}}\n"
-      "    _files\n"
+      "    [[ -n $closed && $prev != --* ]] || _files\n"
       "  fi\n"
       "}}\n"
       "if [ \"$funcstack[1]\" = _mindxtrain ]; then\n"

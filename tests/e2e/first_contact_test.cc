@@ -395,6 +395,10 @@ TEST(FirstContact, CompletionOffersRecipesDevicesAndFilesWithSpaces) {
   EXPECT_EQ(asked("mindxtrain run my"), "[my own recipe.yaml]");
   EXPECT_EQ(asked("mindxtrain publish out --only ''"), "[]");
   EXPECT_EQ(asked("mindxtrain serve --port ''"), "[]");
+  EXPECT_EQ(asked("mindxtrain completion ''"), "[bash][zsh][fish]");
+  EXPECT_EQ(asked("mindxtrain key ''"), "[new][sign]");
+  EXPECT_EQ(asked("mindxtrain runs my"), "[]");
+  EXPECT_EQ(asked("mindxtrain key sign my"), "[my own recipe.yaml]");
 }
 
 TEST(FirstContact, CompletionNamesVerbsAndOptions) {
