@@ -414,6 +414,7 @@ std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::strin
     s->processor = picture_sizes(
         image::read_processor(fs::is_directory(model_path) ? model_path : "", processor_defaults(*v)), recipe);
   fill(s.get(), recipe, plan);
+  if (plan != nullptr) return s;  // what follows was said of the setup that the plan was made for
   say_beyond_peft(recipe, s->model);
   if (s->blocks && recipe.train.method.kind == MethodKind::kQLora &&
       recipe.train.method.quant_type != config::QuantType::kAsStored)
