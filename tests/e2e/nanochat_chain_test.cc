@@ -155,6 +155,12 @@ TEST_F(NanochatChain, OtherVerbsKnowThatItsBaseIsNotThereYet) {
   r = cli::run("dataset prep " + (f_ / "base.yaml") + " --out " + (f_ / "data"));
   EXPECT_EQ(r.code, 3) << r.out;
   EXPECT_NE(r.out.find("model.tokenizer: train"), std::string::npos) << r.out;
+  // What its base's family has no layout for is said before that is trained.
+  write_file_atomic(f_ / "small.yaml", chat() + "quantize: {scheme: gguf_q8_0}\n");
+  r = cli::run("run " + (f_ / "small.yaml") + " --out " + (f_ / "small"));
+  EXPECT_EQ(r.code, 3) << r.out;
+  EXPECT_NE(r.out.find("GGUF files of model type \"nanochat_v2\" are not built in"), std::string::npos) << r.out;
+  EXPECT_FALSE(fs::exists(f_ / "small/before"));
   // One that starts from itself.
   std::string loop = chat();
   loop.replace(loop.find("base.yaml"), 9, "chat.yaml");
