@@ -292,7 +292,7 @@ void Pipeline::follow_trl(const TrlPython& trl, const ForeignSteps& f) {
     return;
   }
   if (code != 0)
-    fail_missing("train.backend trl: TRL ended with {}: its last line: {} (all of it: {}/log.txt)", code,
+    fail_input("train.backend trl: TRL ended with {}: its last line: {} (all of it: {}/log.txt)", code,
                  last_line(f.folder + "/log.txt"), f.folder);
 }
 

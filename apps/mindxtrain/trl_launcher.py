@@ -15,7 +15,7 @@ import time
 def ends(kind, error, trace):
     """The traceback, and as the last line what began it: of a full disk, datasets speaks of generating."""
     sys.__excepthook__(kind, error, trace)
-    while (first := error.__cause__ or error.__context__) is not None:
+    while (first := error.__cause__ or (None if error.__suppress_context__ else error.__context__)) is not None:
         error = first
     print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
     os._exit(1)  # progress bars would write once more
