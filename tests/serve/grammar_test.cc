@@ -438,6 +438,13 @@ TEST(JsonGrammar, ListsWithoutRepetition) {
   no(s, {"[]", R"(["r", "r"])", R"(["r", "g", "r"])"});
   yes(R"({"type":"array","items":{"type":"boolean"},"uniqueItems":true})", {"[]", "[true,false]"});
   no(R"({"type":"array","items":{"type":"boolean"},"uniqueItems":true})", {"[true,true]"});
+  // Places of few values: what a later one needs is left to it, and the list ends before one that can have none.
+  const std::string places =
+      R"({"type":"array","prefixItems":[{"enum":[1,2]},{"type":"string"},{"const":1}],"uniqueItems":true,"items":{"type":"null"}})";
+  yes(places, {R"([2, "a", 1])", R"([2, "", 1, null])"});
+  no(places, {R"([1, "a", 1])", R"([1, "a"])", R"([2, "a", 1, null, null])"});
+  yes(R"({"type":"array","prefixItems":[{"const":1},{"const":1}],"uniqueItems":true})", {"[1]"});
+  yes(R"({"type":"array","prefixItems":[{"enum":[1,2]},{"const":1}]})", {"[1, 1]", "[2, 1]"});
 }
 
 // What a constraint takes, token by token; tokens are bytes here.
@@ -488,6 +495,8 @@ TEST(GrammarConstraint, NoTextIsLedWhereNothingGoesOn) {
        R"({"type":"array","uniqueItems":true,"items":{"type":"array","maxItems":1,"items":{"type":"boolean"}}})",
        R"({"type":"array","uniqueItems":true,"items":{"type":"object","properties":{"a":{"type":"boolean"}},"required":["a"]}})",
        R"({"type":"array","uniqueItems":true,"prefixItems":[{"const":1}],"items":{"enum":[1,2]}})",
+       R"({"type":"array","uniqueItems":true,"prefixItems":[{"enum":[1,2]},{"const":1}]})",
+       R"({"type":"array","uniqueItems":true,"prefixItems":[{"enum":[1,2,3]},{"type":"string","maxLength":3},{"enum":["a",2,1]},{"enum":[2,1]}],"minItems":4})",
        R"({"type":"object","propertyNames":{"enum":["p","q"]},"additionalProperties":{"type":"null"}})",
        R"({"type":"object","propertyNames":{"const":"p"},"minProperties":1,"additionalProperties":{"type":"null"}})",
        R"({"type":"object","patternProperties":{"^[ab]{1,2}$":{"type":"null"}},"additionalProperties":false})",

@@ -131,6 +131,7 @@ class JsonGrammar {
   int64_t most_values(const OrderedJson& s, const std::string& at, int& parts) const;
   int64_t most_different(const OrderedJson& first, const OrderedJson& further, const std::string& at) const;
   std::vector<std::string> finite(const OrderedJson& schema) const;
+  Sequence tuple(std::vector<Rule>& items, const OrderedJson& schemas, int64_t least, const std::string& at);
   Rule permutation(const std::vector<std::string>& values, int64_t least, int64_t most, const std::string& at);
   Automaton machine(Rule root) const;
   // What both rules match, or what the first alone does; they must not recur. Only what can still come to an end is

@@ -1,6 +1,7 @@
 // A JSON schema as grammar rules. What stands beside something else holds as well: $ref, allOf and anyOf become one
 // schema with it, values of enum and const are held against the rest, patterns, formats and lengths are intersected.
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -482,17 +483,17 @@ JsonGrammar::Rule JsonGrammar::array(const OrderedJson& given, const std::string
           2, [&](size_t i) { return i == 0 ? list(value(s["items"], at + "/items", depth + 1), 1, most) : empty; }, at);
     }
   } else {
-    Sequence all;
-    int64_t here = most < 0 ? n : std::min(n, most);
-    for (int64_t i = 0; i < here; ++i) try {
+    std::vector<Rule> items;
+    const int64_t wanted = most < 0 ? n : std::min(n, most);
+    for (int64_t i = 0; i < wanted; ++i) try {
         const std::string there = fmt::format("{}/{}/{}", at, old ? "items" : "prefixItems", i);
-        const Rule item = value(first[static_cast<size_t>(i)], there, depth + 1);
-        if (i > 0) all.insert(all.end(), {comma, ws});
-        all.push_back(Grammar::call(item));
+        items.push_back(value(first[static_cast<size_t>(i)], there, depth + 1));
       } catch (const NothingLeft&) {  // the list ends before what cannot be
         if (least > i) throw;
-        here = i;
+        break;
       }
+    Sequence all = tuple(items, unique ? first : none, least, at);
+    const auto here = static_cast<int64_t>(items.size());
     // Nothing follows where nothing says what: a tuple.
     const bool more = here == n && (s.contains(further) ? s[further] != OrderedJson(false) : least > n);
     if (!more && least > n) throw NothingLeft(at + ": minItems is more than there may be");
@@ -530,6 +531,59 @@ std::vector<std::string> JsonGrammar::finite(const OrderedJson& schema) const {
   for (const auto& v : values)
     if (allows(s, v, "#", 0, seen) && different.insert(v)) texts.insert(spelled(v));
   return {texts.begin(), texts.end()};
+}
+
+// One of each of `items`, all different where `schemas` says what they are: then a rule for each place and each set of
+// the few values that stand already, so that no choice leaves a later place without one. What comes after a place that
+// can have none is taken from `items`.
+Grammar::Sequence JsonGrammar::tuple(std::vector<Rule>& items, const OrderedJson& schemas, int64_t least,
+                                     const std::string& at) {
+  const Symbol ws = Grammar::call(ws_), comma = g_.bytes(byte_range(',', ','));
+  const auto item = [&](size_t place, Rule r) {
+    return place > 0 ? Sequence{comma, ws, Grammar::call(r)} : Sequence{Grammar::call(r)};
+  };
+  std::vector<std::string> texts;
+  std::vector<std::vector<size_t>> few(items.size());  // numbers of texts; of a place with many values none
+  for (size_t i = 0; i < items.size() && i < schemas.size(); ++i)
+    for (const std::string& text : finite(schemas[i])) {
+      const auto at_text = std::find(texts.begin(), texts.end(), text);
+      few[i].push_back(static_cast<size_t>(at_text - texts.begin()));
+      if (at_text == texts.end()) texts.push_back(text);
+    }
+  Sequence all;
+  if (texts.empty() || texts.size() > kMaxPermuted) {
+    for (size_t i = 0; i < items.size(); ++i)
+      for (const Symbol& symbol : item(i, items[i])) all.push_back(symbol);
+    return all;
+  }
+  std::vector<Rule> written;
+  for (const std::string& text : texts) written.push_back(literal(text));
+  std::map<size_t, Rule> after{{0, g_.add()}};  // by the set of texts that stand already
+  all = {Grammar::call(after[0])};
+  for (size_t i = 0; i < items.size(); ++i) {
+    std::map<size_t, Rule> next;
+    const auto go = [&](Rule from, Rule what, size_t used) {
+      const auto [to, is_new] = next.try_emplace(used, -1);
+      if (is_new) to->second = g_.add();
+      Sequence s = item(i, what);
+      s.push_back(Grammar::call(to->second));
+      spend(s.size() + 1, at);
+      g_.choice(from, s);
+    };
+    for (const auto& [used, rule] : after) {
+      if (few[i].empty()) go(rule, items[i], used);
+      for (const size_t v : few[i])
+        if (!(used >> v & 1)) go(rule, written[v], used | size_t{1} << v);
+    }
+    if (next.empty()) {
+      if (least > static_cast<int64_t>(i)) throw NothingLeft(at + ": its first items have no different values");
+      items.resize(i);
+      break;
+    }
+    after = std::move(next);
+  }
+  for (const auto& [used, rule] : after) g_.choice(rule, {});
+  return all;
 }
 
 // Some of `values`, each at most once, in any order: one rule for each set of those that stand already.
