@@ -293,7 +293,7 @@ void Pipeline::follow_trl(const TrlPython& trl, const ForeignSteps& f) {
   }
   if (code != 0)
     fail_input("train.backend trl: TRL ended with {}: its last line: {} (all of it: {}/log.txt)", code,
-                 last_line(f.folder + "/log.txt"), f.folder);
+               last_line(f.folder + "/log.txt"), f.folder);
 }
 
 }  // namespace mxt::app
