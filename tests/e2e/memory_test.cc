@@ -26,6 +26,17 @@ train:
                      tokenizer, data, method);
 }
 
+// Eight rows of so many tokens, all of them trained.
+std::string rows_of(int tokens, int vocabulary) {
+  std::string rows;
+  for (int i = 0; i < 8; ++i) {
+    std::string ids;
+    for (int t = 0; t < tokens; ++t) ids += (t ? "," : "") + std::to_string((i * 131 + t * 251) % vocabulary);
+    rows += "{\"input_ids\":[" + ids + "],\"labels\":[" + ids + "]}\n";
+  }
+  return rows;
+}
+
 int64_t planned(const std::string& path) {
   const auto r = cli::run("plan --json --threads 2 " + path);
   EXPECT_EQ(r.code, 0) << r.out;
@@ -43,13 +54,7 @@ TEST(Memory, OfASmallRunIsPlannedWithItsProcess) {
   GTEST_SKIP() << "the sanitizers hold memory of their own";
 #endif
   cli::Folder f("held");
-  std::string rows;
-  for (int i = 0; i < 8; ++i) {
-    std::string ids;
-    for (int t = 0; t < 128; ++t) ids += (t ? "," : "") + std::to_string((i * 131 + t * 251) % 32000);
-    rows += "{\"input_ids\":[" + ids + "],\"labels\":[" + ids + "]}\n";
-  }
-  write_file_atomic(f / "rows.jsonl", rows);
+  write_file_atomic(f / "rows.jsonl", rows_of(128, 32000));
   write_file_atomic(f / "r.yaml",
                     recipe("null", "source: local, path: \"" + (f / "rows.jsonl") + "\"", "{kind: lora, r: 4}"));
   const auto plan = static_cast<double>(planned(f / "r.yaml")),
@@ -85,13 +90,7 @@ TEST(Memory, ARunThatDoesNotFitIsRefusedWithChangesThatMakeItFit) {
 #endif
   // A model whose activations are most of what it takes, and an address space that is too small for them.
   cli::Folder f("fit");
-  std::string rows;
-  for (int i = 0; i < 8; ++i) {
-    std::string ids;
-    for (int t = 0; t < 512; ++t) ids += (t ? "," : "") + std::to_string(t % 200);
-    rows += "{\"input_ids\":[" + ids + "],\"labels\":[" + ids + "]}\n";
-  }
-  write_file_atomic(f / "rows.jsonl", rows);
+  write_file_atomic(f / "rows.jsonl", rows_of(512, 200));
   write_file_atomic(f / "r.yaml", R"(meta: {project: test, run_name: fit}
 hardware: {name: cpu}
 autotune: {enabled: false}
