@@ -39,7 +39,7 @@ kernels::KernelPlan probe(const runtime::Program& program, kernels::Backend& b) 
   size_t most = 0;
   for (const auto& t : program.tunables())
     if (const auto* g = std::get_if<kernels::Gemm>(&t.call))
-      for (const kernels::ConstMat& m : {g->a, g->b, kernels::ConstMat(g->c), g->tail_a, g->tail_b})
+      for (const kernels::ConstMat& m : {g->a, g->b, kernels::ConstMat(g->c), g->tail_a, g->tail_b, g->relu2_of})
         most = std::max(most, static_cast<size_t>(m.rows * m.ld) * size_of(m.type));
   std::vector<uint16_t> noise(size_t{8} << 20);
   uint32_t s = 99;
@@ -75,6 +75,7 @@ kernels::KernelPlan probe(const runtime::Program& program, kernels::Backend& b) 
       if (b.ops->same_gemm(call, static_cast<int>(i)) != static_cast<int>(i)) continue;
       const size_t first = call.a.type == DType::kF8E4M3 ? 3 : 0;
       if (call.row_absmax) call.row_absmax = static_cast<float*>(maxima.data());
+      if (call.relu2_of.cols > 0) call.relu2_of.p = operands[0].data();
       if (call.tail_a.cols > 0) call.tail_a.p = operands[0].data(), call.tail_b.p = operands[1].data();
       call.a.p = operands[first].data(), call.b.p = operands[first + 1].data(), call.c.p = operands[2].data(),
       call.bias = call.bias != nullptr ? operands[0].data() : nullptr, call.a_scale = call.b_scale = nullptr,
@@ -143,6 +144,7 @@ int run(int argc, char** argv) {
   o.head_chunk = 4096;
   o.base = type == "fp8" && !o.train_base ? graph::Storage::kFp8 : graph::Storage::kPlain;
   o.fp8_products = type == "fp8" && o.train_base;
+  o.relu2_products = kernels::backend_for("sm_90")->relu2_products(b.device->properties().arch.substr(0, 5));
   models::CodedPlan coded;
   coded.of = [&type](const std::string& weight) {
     if (type == "fp8")  // products in E4M3, but for experts' matrices, which are decoded

@@ -116,14 +116,17 @@ struct LinearOp {
   int64_t joined = 0;
   bool fp8 = false;
   bool row_absmax = false;
+  bool relu2 = false;
 };  // in: x, w[, bias] → out: y = x wᵀ + bias[, the largest magnitudes of each row's two halves]
 struct LinearDxOp {
   static const OpInfo info;
   int64_t joined = 0;
   bool fp8 = false;
   bool row_absmax = false;
+  bool relu2 = false;
 };  // in: dy, w[, sum] → out: dx (in place of sum where given)[, the largest magnitude of each row]
 //   joined r > 0: one more input comes last, z (dz), which lies beside x (dy): y = [x|z]·[w|sB]ᵀ, dx = [dy|dz]·[w;A]
+//   relu2 (join_relu2): y = max(x wᵀ, 0)²; of dx one more input comes last, such a y: dx = dy w ∘ 2√y
 //   fp8: x (dy) is a QuantizeOp's q, z may lie anywhere, w is held in E4M3, and the scales of q come last; before them,
 //   with joined and dx, stands A. Of a matrix that trains w is a QuantizeOp's q too, and its scales stand before those
 //   of x; dx reads a RowwiseFp8TransposeOp's result, whose scales are in dy

@@ -75,6 +75,12 @@ void quantize_base(Graph& g, Storage as);
 // the graph's type. After differentiate() and recompute(); before in_place().
 void quantize_trained(Graph& g);
 
+// Ends the products that ReLU² alone reads in ReLU², and those that its gradient alone reads in that, which takes it
+// from ReLU²'s result: what lies between is neither kept nor moved. Plain products of whole eights of rows and columns
+// in bf16, for devices that have such (BackendInfo::relu2_products). After all passes that change products; before
+// in_place().
+void join_relu2(Graph& g);
+
 // How much is computed again in the backward pass instead of being kept.
 struct Recompute {
   int64_t tensors = 0;  // the first so many of recompute_order(); 0: none, kLayer's: all

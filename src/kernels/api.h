@@ -55,6 +55,11 @@ struct Gemm {
   bool b_constant =
       false;  // the call before this one does not write b: a kernel may read it before that call has ended
   const void* b_packed = nullptr;  // b as Ops::pack_b laid it out, or null: never changes a result
+  // ReLU² at the store, where BackendInfo::relu2_products says so: all of bf16, not trans_a, alpha 1, nothing added.
+  // relu2: C = max(ABᵀ, 0)²; relu2_of, such a result y [m, n]: C = AB ∘ 2√y, the gradient of what y was made of.
+  bool relu2 = false;
+  ConstMat relu2_of;
+  bool ends_in_relu2() const { return relu2 || relu2_of.cols > 0; }
 };
 
 // Rows of x∘c held as E4M3 with one scale a row (f8e4m3_row_scale of its largest magnitude): q = round(x∘c / scale).
@@ -536,7 +541,7 @@ class Ops {
   virtual size_t fp8_linear_dw_scratch(const Fp8LinearDw&) const { return 0; }
   virtual void set_scratch(void* memory, size_t bytes) = 0;
 
- private:
+ protected:
   [[noreturn]] void lacks(std::string_view call) const;  // kMissing (checks.cc)
 };
 

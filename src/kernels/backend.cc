@@ -68,6 +68,7 @@ const std::vector<BackendInfo>& backends() {
            },
        .prefixes = [](std::string_view arch, int64_t head_dim,
                       bool windows) { return arch == "sm_90" && head_dim == 128 && !windows; },  // attention_tiles.cu
+       .relu2_products = [](std::string_view arch) { return arch == "sm_90"; },                  // relu2.cu
        .head_chunk = 4096,
        .trained_head_chunk = 4096,
        .scoring_head_chunk = 2048,

@@ -34,6 +34,8 @@ struct BackendInfo {
   // Whether attention of these heads has a kernel of some speed where documents go on from others (Attention::prefix).
   // Null: it is as fast as any.
   bool (*prefixes)(std::string_view arch, int64_t head_dim, bool windows) = nullptr;
+  // Whether products end in ReLU² or its gradient (Gemm::relu2) on a device of this instruction set. Null: none do.
+  bool (*relu2_products)(std::string_view arch) = nullptr;
   bool packs_weights = false;  // reads frozen weights faster in a layout of its own (ParamStore::pack_frozen)
   // Rows whose logits are made at once: with a frozen head, with one that trains, and where only scores are wanted.
   int64_t head_chunk = 0, trained_head_chunk = 0, scoring_head_chunk = 0;

@@ -80,6 +80,7 @@ void operands(Gemm& g, V& v) {
   v.mat("tail_b", g.tail_b, Use::kRead);
   v.array("row_absmax", g.row_absmax, DType::kF32, g.c.rows * g.row_parts, Use::kWritten);
   v.array("b_packed", g.b_packed, g.b.type, 0, Use::kRead);  // instead of b
+  v.mat("relu2_of", g.relu2_of, Use::kRead);
   v.adds(g.accumulate);
 }
 

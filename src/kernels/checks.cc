@@ -75,6 +75,10 @@ void check(const Gemm& g) {
   MXT_ASSERT((g.trans_b ? g.b.rows : g.b.cols) == g.c.cols);
   MXT_ASSERT((g.trans_a ? g.a.rows : g.a.cols) == (g.trans_b ? g.b.cols : g.b.rows));
   MXT_ASSERT(!(g.bias && g.accumulate));
+  if (!g.ends_in_relu2()) return;
+  MXT_ASSERT(g.a.type == DType::kBF16 && g.c.type == DType::kBF16 && !g.trans_a && !g.accumulate && !g.bias &&
+             g.alpha == 1.0f && g.relu2 == g.trans_b && g.relu2 == (g.relu2_of.cols == 0));
+  if (!g.relu2) shape(g.relu2_of, g.c.rows, g.c.cols);
 }
 
 void check(const Quantize& q) {

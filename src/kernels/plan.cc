@@ -126,6 +126,7 @@ std::string gemm_key(const Gemm& g) {
   if (g.c.type != g.a.type) key += " out " + lower_name(g.c.type);
   if (g.tail_a.cols > 0) key += fmt::format(" tail {}{}", g.tail_a.cols, g.tail_trans_b ? 't' : 'n');
   if (g.accumulate) key += " acc";
+  if (g.ends_in_relu2()) key += g.relu2 ? " relu2" : " relu2_of";
   if (g.bias) key += " bias " + lower_name(g.bias_type);
   return key;
 }

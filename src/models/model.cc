@@ -94,6 +94,7 @@ graph::Graph build(const formats::ModelConfig& config, const BuildOptions& optio
     graph::join_lora(g, options.base, recomputed);
   if (options.lora) graph::quantize_base(g, options.base);
   if (options.purpose == Purpose::kTrain && options.fp8_products) graph::quantize_trained(g);
+  if (options.purpose == Purpose::kTrain && options.relu2_products) graph::join_relu2(g);
   graph::in_place(g);
   return g;
 }

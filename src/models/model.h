@@ -51,6 +51,7 @@ struct BuildOptions {
   bool join_lora = false;                        // graph::join_lora; with recompute where base is kFp8
   graph::Storage base = graph::Storage::kPlain;  // graph::quantize_base, under LoRA
   bool fp8_products = false;                     // graph::quantize_trained, while training
+  bool relu2_products = false;                   // graph::join_relu2, while training
   const CodedPlan* coded = nullptr;              // under LoRA; null: as its type says
   int64_t positions = 0;  // longest document; the rotary tables reach so far. At most the model's own maximum
   // Coefficient of the experts' load-balancing loss while training; absent: as the configuration says.

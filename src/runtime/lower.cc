@@ -186,6 +186,7 @@ void Lowering::lower(const LinearOp& a) {
   g.b_packed = packed_weight(op_->in[1], false);
   // Generation writes no weights, except that it joins adapters to them.
   g.b_constant = spec_.settings.cached && r == 0;
+  g.relu2 = a.relu2;
   g.a.cols += r;  // z, and the adapter's B
   g.b.cols += r;
   if (op_->in.size() > (r > 0 ? 3u : 2u)) {
@@ -205,7 +206,8 @@ void Lowering::lower(const LinearDxOp& a) {
   g.c = mat(op_->out[0]);
   g.a.cols += r;  // dz, and the adapter's A
   g.b.rows += r;
-  g.accumulate = op_->in.size() > (r > 0 ? 3u : 2u);
+  if (a.relu2) g.relu2_of = mat(op_->in.back());
+  g.accumulate = !a.relu2 && op_->in.size() > (r > 0 ? 3u : 2u);
   g.b_packed = packed_weight(op_->in[1], true);
   emit_gemm(g);
 }

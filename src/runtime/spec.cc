@@ -86,6 +86,7 @@ struct Print : kernels::CallVisitor {
 std::string settings_text(const kernels::Gemm& g) {
   std::string s = fmt::format(" {}{}", g.trans_a ? 't' : 'n', g.trans_b ? 't' : 'n');
   if (g.alpha != 1.0f) s += fmt::format(" alpha {}", g.alpha);
+  if (g.relu2) s += " relu2";
   return s;
 }
 template <typename A>

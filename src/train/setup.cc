@@ -308,6 +308,8 @@ void fill(Setup* s, const config::Recipe& asked, const kernels::KernelPlan* plan
 
   s->backend = backend_of(recipe);
   s->options.type = s->type;
+  s->options.relu2_products =
+      s->backend->relu2_products != nullptr && s->backend->relu2_products(config::text_of(recipe.hardware.gfx_arch));
   s->options.train_base = !s->has_lora;
   s->options.train_vision = recipe.model.freeze.empty();
   s->options.pictures = recipe.model.vision;

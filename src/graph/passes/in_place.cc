@@ -36,7 +36,7 @@ class InPlace {
         }
         g_.values[static_cast<size_t>(out)].alias_of = kNone;
         auto* dx = std::get_if<LinearDxOp>(&op.attrs);
-        if (!dx || dx->joined > 0) continue;  // the others read one and write the other
+        if (!dx || dx->joined > 0 || dx->relu2) continue;  // the others read one and write the other
         // The product adds into its output: without that, the sum is an operation of its own.
         const Value like = g_.value(out);
         const ValueId product = g_.add_value(like.rows, like.cols, like.type);

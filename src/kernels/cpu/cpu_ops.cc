@@ -33,6 +33,7 @@ class CpuOps final : public Ops, public OwnMemory, public Decoder, public Varian
   void fp8_linear_dw(const Fp8LinearDw& c) override { check(c), reference::fp8_linear_dw(c); }
   void gemm(const Gemm& c) override {
     check(c);
+    if (c.ends_in_relu2()) lacks("products that end in ReLU²");
     if (c.a.type == DType::kF8E4M3)
       reference::gemm(c);
     else

@@ -254,12 +254,14 @@ __device__ __forceinline__ void multiply_64x256_e4m3(float (&d)[128], uint64_t a
       : MXT_SUMS_32(d, 0), MXT_SUMS_32(d, 32), MXT_SUMS_32(d, 64), MXT_SUMS_32(d, 96)
       : "l"(a), "l"(b), "r"(add));
 }
-// d (64 rows × 256) += a·b over 16: a lies `across`, b `down` or `across`.
+// d (64 rows × 256) = a·b over 16, or += where `add` is not 0: a lies `across`, b `down` or `across`.
 template <bool Down>
-__device__ __forceinline__ void multiply_64x256(float (&d)[128], uint64_t a, uint64_t b) {
-  asm volatile(MXT_PRODUCT("eq", "m64n256k16") MXT_NAMES_128 "}, %128, %129, p, 1, 1, 0, %130;\n}"
-               : MXT_SUMS_32(d, 0), MXT_SUMS_32(d, 32), MXT_SUMS_32(d, 64), MXT_SUMS_32(d, 96)
-               : "l"(a), "l"(b), "n"(Down ? 1 : 0));
+__device__ __forceinline__ void multiply_64x256(float (&d)[128], uint64_t a, uint64_t b, int add = 1) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %131, 0;\nwgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" MXT_NAMES_128
+      "}, %128, %129, p, 1, 1, 0, %130;\n}"
+      : MXT_SUMS_32(d, 0), MXT_SUMS_32(d, 32), MXT_SUMS_32(d, 64), MXT_SUMS_32(d, 96)
+      : "l"(a), "l"(b), "n"(Down ? 1 : 0), "r"(add));
 }
 
 #undef MXT_SUMS_8

@@ -14,6 +14,7 @@
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/grouped.h"
 #include "kernels/cuda/lora.h"
+#include "kernels/cuda/relu2.h"
 #include "kernels/cuda/rowwise_fp8.h"
 #include "kernels/cuda/thin.h"
 #include "kernels/gpu/launch.h"
@@ -66,8 +67,9 @@ class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawe
   std::string_view name() const override { return "cuda"; }
   device::Accelerator* device() const override { return &d_; }
   // ltN: the N-th of cuBLASLt's own ranking for the shape; thin: our kernel for few rows; tiles: ours for operands held
-  // in E4M3; auto: tiles where it takes the call and lt0 elsewhere, as the others where they do not take it.
-  enum GemmAlgorithm : int { kAuto, kLt, kThin = kLt + GemmRunner::kAlgorithms, kHeldTiles };
+  // in E4M3, and what alone ends in ReLU²; auto: tiles where it takes the call and lt0 elsewhere, as the others where
+  // they do not take it.
+  enum GemmAlgorithm : int { kAuto, kLt, kThin = kLt + GemmRunner::kAlgorithms, kTiledGemm };
   std::vector<std::string> gemm_algorithms() const override {
     std::vector<std::string> names{"auto"};
     for (int i = 0; i < GemmRunner::kAlgorithms; ++i) names.push_back(fmt::format("lt{}", i));
@@ -76,9 +78,10 @@ class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawe
     return names;
   }
   static int gemm_algorithm(const Gemm& c, int algo) {
+    if (c.ends_in_relu2()) return kTiledGemm;
     if (algo == kThin && thin_covers(c)) return kThin;
     if (algo >= kLt && algo < kThin) return algo;
-    return rowwise_fp8_gemm_covers(c) ? kHeldTiles : kLt;
+    return rowwise_fp8_gemm_covers(c) ? kTiledGemm : kLt;
   }
   int same_gemm(const Gemm& c, int algo) const override {
     const int own = gemm_algorithm(c, algo);
@@ -109,7 +112,11 @@ class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawe
     check(c);
     const int algo = gemm_algorithm(c, c.algo);
     if (algo == kThin) return thin_gemm(s_, c);
-    if (algo == kHeldTiles) return rowwise_fp8_gemm(s_, c);
+    if (c.ends_in_relu2()) {
+      if (!relu2_gemm_covers(c)) lacks("products that end in ReLU² of these rows");
+      return relu2_gemm(s_, c);
+    }
+    if (algo == kTiledGemm) return rowwise_fp8_gemm(s_, c);
     Gemm g = c;
     g.algo = algo - kLt;
     gemm_.run(g, scratch_, scratch_bytes_, s_);
@@ -329,7 +336,7 @@ class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawe
     cuda::clip_scale(s_, squared, max_norm, scale);
   }
 
-  size_t gemm_scratch(const Gemm& c) const override { return GemmRunner::scratch(c); }
+  size_t gemm_scratch(const Gemm& c) const override { return c.ends_in_relu2() ? 0 : GemmRunner::scratch(c); }
   size_t attention_scratch(const Attention& c) const override {
     return algorithm_of(c) == kCudnn ? attention_.scratch(c) : 0;
   }

@@ -1,31 +1,20 @@
-// A tile of 128 × 256 results a block: one warpgroup asks for copies, two multiply 64 rows each. Two blocks of a
-// cluster take tiles one above the other and share the right operand: each asks for half of it, for both. Blocks stay
-// and take tile after tile, so that the copies for the next one run while this one is stored.
+// One warpgroup asks for copies, two multiply 64 rows each; the copies for the next tile run while this one is stored.
 #include <algorithm>
 
-#include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/rowwise_fp8.h"
 #include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/tiles_128x256.cuh"
 #include "kernels/gpu/gpu.h"
 
 namespace mxt::kernels::cuda {
 namespace {
 
-constexpr int kRows = 128, kCols = 256, kStages = 4, kThreads = 3 * 128;
+constexpr int kRows = kTileRows, kCols = kTileCols, kCluster = kTileCluster, kPart = kTilePart;
+constexpr int kStages = 4, kThreads = 3 * 128;
 constexpr int kRowBytes = 128;  // of a stage: 128 terms of E4M3, 64 of bf16
 constexpr int kLeftBytes = kRows * kRowBytes, kRightBytes = kCols * kRowBytes;
-// Blocks of a cluster. Four need 25 % less from the second-level cache, but an H100 holds 30 such clusters at a time,
-// 120 of its 132 multiprocessors: 5 % slower.
-constexpr int kCluster = 2, kPart = kCols / kCluster;
 constexpr int kStageBytes = kLeftBytes + kRightBytes;
-constexpr int kBoxBytes = 64 * 128;        // 64 rows of 64 terms of the tail's right operand
-constexpr int kOutBytes = 16 * 128;        // 16 rows of 64 results
-constexpr int kClusters = 132 / kCluster;  // pairs of an H100's multiprocessors; another number only costs time
-// Pairs of tiles, one above the other, that are gone through together, column by column: as many as the second-level
-// cache holds of their left operands beside the rest, so that the right one is read as seldom as can be; at least as
-// many as make a square of what runs at a time.
-constexpr int64_t kGroupBytes = int64_t{17} << 20;
-constexpr int kLeastGroup = 8;
+constexpr int kBoxBytes = 64 * 128;  // 64 rows of 64 terms of the tail's right operand
 
 struct HeldArgs {
   const float *a_scale, *b_scale;  // null: 1
@@ -34,24 +23,15 @@ struct HeldArgs {
   int row_parts, part_columns;     // of tiles
   int m, n, steps, tail_steps;     // stages of E4M3; of the tail, 64 terms each
   int tail_products;               // of 16 terms
-  int pairs, columns, group;       // tiles; pairs gone through together
+  TileOrder order;
 };
 
 struct HeldShared {
   unsigned char a[kStages][kLeftBytes], b[kStages][kRightBytes];
-  unsigned char out[8][2][kOutBytes];  // of each warp
-  float b_scale[2][kCols];             // of each warpgroup
+  unsigned char out[8][2][kTileOutBytes];  // of each warp
+  float b_scale[2][kCols];                 // of each warpgroup
   Mbarrier full[kStages], empty[kStages];
 };
-
-struct Place {
-  int pair, column;
-};
-__device__ __forceinline__ Place place_of(int tile, const HeldArgs& a) {
-  const int of_group = a.group * a.columns, first = tile / of_group * a.group, in = tile % of_group;
-  const int size = min(a.group, a.pairs - first);
-  return {first + in % size, in / size};
-}
 
 template <bool Down>
 __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
@@ -61,7 +41,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
   extern __shared__ __align__(1024) unsigned char space[];
   HeldShared& s = *reinterpret_cast<HeldShared*>(space);
   const int group = warpgroup(), rank = rank_in_cluster();
-  const int tiles = a.pairs * a.columns, first = static_cast<int>(blockIdx.x) / kCluster,
+  const int tiles = a.order.tiles(), first = static_cast<int>(blockIdx.x) / kCluster,
             clusters = static_cast<int>(gridDim.x) / kCluster;
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) s.full[i].init(1), s.empty[i].init(2 * kCluster);  // two warpgroups of each block
@@ -75,7 +55,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     give_registers<24>();
     if (threadIdx.x == 0) {
       for (int tile = first; tile < tiles; tile += clusters) {
-        const Place at = place_of(tile, a);
+        const TilePlace at = place_of(tile, a.order);
         const int row = (at.pair * kCluster + rank) * kRows, col = at.column * kCols + rank * kPart;
         for (int k = 0; k < a.steps + a.tail_steps; ++k, ring.advance()) {
           const int i = ring.slot;
@@ -108,7 +88,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
       if (thread < kCluster) arrive_at(s.empty[slot], thread);
     };
     for (int tile = first; tile < tiles; tile += clusters) {
-      const Place at = place_of(tile, a);
+      const TilePlace at = place_of(tile, a.order);
       const int row = (at.pair * kCluster + rank) * kRows + w * 64, col = at.column * kCols;
       // Asked for here, used after the last step: there every tile would wait for them.
       const float top = a.a_scale != nullptr && row + my_row < a.m ? a.a_scale[row + my_row] : 1.0f,
@@ -171,33 +151,17 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
         release(i);
       }
       uint32_t largest[2] = {0, 0};  // of what is stored, in pairs
-      // To memory through shared memory: each warp its own rows, 64 columns at a time; one box is written while the one
-      // before is still read.
 #pragma unroll
-      for (int box = 0; box < 4; ++box) {
-        unsigned char* out = s.out[w * 4 + thread / 32][box % 2];
-        if (lane == 0) boxes_read<1>();
-        __syncwarp();
-        const int r = lane % 16;  // the row whose address this lane names
+      for (int box = 0; box < 4; ++box)
+        store_results(s.out[w * 4 + thread / 32][box % 2], c_map, row + thread / 32 * 16, col + box * 64, a.m, a.n,
+                      lane, [&](int j, uint32_t, uint32_t(&y)[4]) {
+                        const float* f = d + box * 32 + j * 8;
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {  // 16 columns
-          const float* f = d + box * 32 + j * 8;
-          const int piece = j * 2 + lane / 16;
-          const uint32_t y[4] = {pack_bf16(f[0], f[1]), pack_bf16(f[2], f[3]), pack_bf16(f[4], f[5]),
-                                 pack_bf16(f[6], f[7])};
-          store_matrices(shared_address(out) + static_cast<uint32_t>(r * 128 + (piece ^ (r & 7)) * 16), y[0], y[1],
-                         y[2], y[3]);
-#pragma unroll
-          for (int i = 0; i < 4; ++i) largest[i % 2] = larger_size(largest[i % 2], y[i]);
-        }
-        written_to_shared();
-        __syncwarp();
-        if (lane == 0) {
-          const int out_row = row + thread / 32 * 16;
-          if (out_row < a.m && col + box * 64 < a.n) store_box(c_map, col + box * 64, out_row, out);
-          end_boxes();
-        }
-      }
+                        for (int i = 0; i < 4; ++i) {
+                          y[i] = pack_bf16(f[i * 2], f[i * 2 + 1]);
+                          largest[i % 2] = larger_size(largest[i % 2], y[i]);
+                        }
+                      });
       // After the copies: their fence would wait for these to arrive.
       if (a.row_absmax != nullptr) {
 #pragma unroll
@@ -244,9 +208,7 @@ void rowwise_fp8_gemm(cudaStream_t stream, const Gemm& g) {
   a.m = static_cast<int>(g.c.rows), a.n = static_cast<int>(g.c.cols);
   a.steps = static_cast<int>(ceil_div(g.a.cols, 128)), a.tail_steps = static_cast<int>(ceil_div(g.tail_a.cols, 64)),
   a.tail_products = static_cast<int>(ceil_div(g.tail_a.cols, 16));
-  a.pairs = static_cast<int>(ceil_div(g.c.rows, kCluster * kRows)),
-  a.columns = static_cast<int>(ceil_div(g.c.cols, kCols));
-  a.group = static_cast<int>(std::max<int64_t>(kLeastGroup, kGroupBytes / (kCluster * kRows * g.a.cols)));
+  a.order = tile_order(g.c.rows, g.c.cols, g.a.cols);
   const CUtensorMap left = boxes_of(g.a, 128, kRows), right = boxes_of(g.b, 128, kPart), out = boxes_of(g.c, 64, 16);
   const CUtensorMap tail_left = tail ? boxes_of(g.tail_a, 64, kRows) : left,
                     tail_right = tail ? boxes_of(g.tail_b, 64, down ? 64 : kPart) : right;
@@ -254,7 +216,7 @@ void rowwise_fp8_gemm(cudaStream_t stream, const Gemm& g) {
   require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(sizeof(HeldShared))) == cudaSuccess,
           "products of E4M3 need 227 KB of shared memory");
-  const int64_t clusters = std::min<int64_t>(static_cast<int64_t>(a.pairs) * a.columns, kClusters);
+  const int64_t clusters = std::min<int64_t>(static_cast<int64_t>(a.order.pairs) * a.order.columns, kTileClusters);
   launch_dependent(kernel, dim3(static_cast<unsigned>(kCluster * clusters)), dim3(kThreads), sizeof(HeldShared), stream,
                    a, left, right, tail_left, tail_right, out);
   check_launch("rowwise_fp8_gemm");

@@ -21,6 +21,8 @@ void gemm(const Gemm& g) {
         sum += get(g.tail_a, i, l) * (g.tail_trans_b ? get(g.tail_b, j, l) : get(g.tail_b, l, j));
       if (g.accumulate) sum += get(ConstMat(g.c), i, j);
       sum += param(g.bias, g.bias_type, j, 0.0);
+      if (g.relu2) sum = sum > 0 ? sum * sum : 0;
+      if (g.relu2_of.cols > 0) sum *= 2 * std::sqrt(get(g.relu2_of, i, j));
       set(g.c, i, j, sum);
       if (!g.row_absmax) continue;
       float& largest = g.row_absmax[i * g.row_parts + j / (n / g.row_parts)];

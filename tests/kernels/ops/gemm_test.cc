@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include "base/error.h"
+#include "kernels/backend.h"
 #include "kernels/harness.h"
 
 namespace mxt::kernels::test {
@@ -55,6 +57,40 @@ TEST_P(GemmOps, TrainingShapesKeepTheirBitsForAnyNumberOfThreads) {
       check_gemm(GetParam(), sizes[0], false, true, type, type, false, false, algo);
       check_gemm(GetParam(), sizes[0], false, false, type, type, false, false, algo);
       check_gemm(GetParam(), sizes[1], true, false, type, DType::kF32, true, false, algo);
+    }
+}
+
+bool ends_products_in_relu2(Ops& ops) {
+  for (const BackendInfo& b : kernels::backends())
+    if (b.kind == ops.name() && b.relu2_products != nullptr)
+      return b.relu2_products(ops.device()->properties().arch.substr(0, 5));  // sm_90 of sm_90a
+  return false;
+}
+
+TEST_P(GemmOps, EndsInRelu2) {
+  const Size sizes[] = {{1, 8, 8}, {300, 520, 200}, {128, 256, 64}, {257, 1032, 72}, {700, 264, 328}};
+  for (const Size& s : sizes)
+    for (bool gradient : {false, true}) {
+      SCOPED_TRACE(fmt::format("m{} n{} k{} gradient {}", s.m, s.n, s.k, gradient));
+      const Op op = [&](Trial& r) {
+        Gemm g;
+        g.a = r.input(s.m, s.k, DType::kBF16, 1);
+        g.b = gradient ? r.input(s.k, s.n, DType::kBF16, 2) : r.input(s.n, s.k, DType::kBF16, 2);
+        g.c = r.output("c", s.m, s.n, DType::kBF16);
+        g.trans_b = g.relu2 = !gradient;
+        if (gradient) {
+          std::vector<double> y(static_cast<size_t>(s.m * s.n));
+          for (size_t i = 0; i < y.size(); ++i) y[i] = i % 3 == 0 ? 0 : static_cast<double>(i * 37 % 101) * 0.25;
+          g.relu2_of = r.values(y, s.m, s.n, DType::kBF16);
+        }
+        r.scratch(r.ops().gemm_scratch(g));
+        r.ops().gemm(g);
+      };
+      constexpr int64_t kGap = 8;  // rows of whole 16 bytes
+      if (ends_products_in_relu2(*GetParam().ops))
+        expect_close(run(reference_backend(), op, kGap), run(GetParam(), op, kGap), {1e-5, 1e-4});
+      else
+        EXPECT_THROW(run(GetParam(), op, kGap), Error);
     }
 }
 
