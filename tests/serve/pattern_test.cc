@@ -42,6 +42,32 @@ TEST(JsonGrammar, Patterns) {
   EXPECT_FALSE(a.matches("\"" + std::string(5000, 'a') + "b\""));
 }
 
+TEST(JsonGrammar, APatternThatNothingMatchesIsNamedWithItsPlace) {
+  const auto refused = [](const char* schema) {
+    try {
+      of(schema);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refused(R"({"type":"string","pattern":"(?=a)b"})"), "#/pattern: no text is as all of it demands");
+  EXPECT_EQ(refused(R"({"type":"object","properties":{"k":{"type":"string","pattern":"^(?!b)b$"}},"required":["k"]})"),
+            "#/properties/k/pattern: no text is as all of it demands");
+  EXPECT_EQ(refused(R"({"enum":["a","b"],"pattern":"(?=a)b"})"),
+            "#: no value of enum is what stands beside it demands");
+  // What is not read is named with its place too, wherever the pattern stands.
+  const std::string group = "a group that begins with \"(?<=\" is not supported here";
+  EXPECT_EQ(refused(R"({"enum":["a","b"],"pattern":"(?<=a)b"})"), "#/pattern: " + group);
+  EXPECT_EQ(refused(R"({"properties":{"a":{}},"patternProperties":{"(?<=a)b":{}}})"), "#/patternProperties: " + group);
+  // The rest of the schema holds.
+  yes(R"({"type":"string","pattern":"^((?:x)|y)$|(?=a)b"})", {R"("x")", R"("y")"});
+  no(R"({"type":"string","pattern":"(?=a)b|^c$"})", {R"("b")", R"("ab")"});
+  yes(R"({"type":"string","pattern":"(?=a)b|^c$"})", {R"("c")"});
+  yes(R"({"properties":{"a":{"type":"integer"}},"patternProperties":{"(?=a)b":{}}})", {R"({"a":1})", "{}"});
+  yes(R"({"anyOf":[{"type":"string","pattern":"(?=a)b"},{"type":"null"}]})", {"null"});
+}
+
 TEST(JsonGrammar, PatternsAsTheClientsLibrariesWriteThem) {
   auto s = [](const std::string& p) { return nlohmann::json{{"type", "string"}, {"pattern", p}}.dump(); };
   const std::string mail =  // zod

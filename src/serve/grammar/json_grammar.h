@@ -63,7 +63,8 @@ class JsonGrammar {
   // Reasoning that ends in </think>, then `body`. `opened`: the prompt has the <think> already; else the reasoning may
   // be left out.
   Rule after_thinking(Rule body, bool opened);
-  Rule pattern(const std::string& regex);  // a JSON string that it matches (an argument's text: that text)
+  // A JSON string that it matches (an argument's text: that text). Errors (kBadInput) do not name a place.
+  Rule pattern(const std::string& regex);
   Grammar take(Rule root);
 
   static constexpr int64_t kManyValues = int64_t{1} << 60;
@@ -163,8 +164,9 @@ class JsonGrammar {
   OrderedJson without(const OrderedJson& s, std::initializer_list<const char*> keys, const std::string& at);
   // Whether a value is as the schema demands. `seen` is of this schema.
   bool allows(const OrderedJson& s, const OrderedJson& v, const std::string& at, int depth, Lookup& seen) const;
-  bool matches(const std::string& regex, const OrderedJson& text) const;
-  bool named_by_pattern(const OrderedJson& s, const std::string& name) const;  // of its patternProperties
+  bool matches(const std::string& regex, const OrderedJson& text, const std::string& at) const;
+  bool named_by_pattern(const OrderedJson& s, const std::string& name,
+                        const std::string& at) const;  // of its patternProperties
   static std::string spelled(const OrderedJson& j);
   void spend(size_t cells, const std::string& at);
 

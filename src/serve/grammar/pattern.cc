@@ -430,6 +430,15 @@ JsonGrammar::Rule JsonGrammar::pattern(const std::string& regex) {
   PatternMaker maker{g_, json ? char_ : text_char_, json,
                      [this](Rule r, int64_t least, int64_t most) { return repeat(r, least, most); }};
   auto quoted = [&](Rule inside) { return json ? g_.of({{quote, Grammar::call(inside), quote}}) : inside; };
+  auto holding = [&](Rule r, const std::vector<Ahead>& aheads) {
+    for (const Ahead& a : aheads) {
+      std::vector<Rule> any;
+      for (const std::string& part : alternatives_of(a.regex))
+        any.push_back(PatternReader(part, maker, any_case).read(true));
+      r = intersection(r, quoted(any_of(any)), "what looks ahead", !a.holds);
+    }
+    return r;
+  };
   std::vector<Rule> choices;
   size_t held = 0;
   for (std::string one : alternatives_of(whole)) {
@@ -439,15 +448,13 @@ JsonGrammar::Rule JsonGrammar::pattern(const std::string& regex) {
     if ((held += aheads.size()) > kMaxAheads) fail_input("looks ahead more than {} times", kMaxAheads);
     // Texts are compared as they are written: each in one way alone.
     if (!aheads.empty()) maker.any_char = PatternReader("", maker).one();
-    Rule r = quoted(PatternReader(one, maker, any_case).read(false));
-    for (const Ahead& a : aheads) {
-      std::vector<Rule> any;
-      for (const std::string& part : alternatives_of(a.regex))
-        any.push_back(PatternReader(part, maker, any_case).read(true));
-      r = intersection(r, quoted(any_of(any)), "pattern", !a.holds);
+    const Rule r = quoted(PatternReader(one, maker, any_case).read(false));
+    try {
+      choices.push_back(holding(r, aheads));
+    } catch (const NothingLeft&) {  // another alternative may have texts
     }
-    choices.push_back(r);
   }
+  if (choices.empty()) throw NothingLeft("no text is as all of it demands");
   return choices.size() == 1 ? choices[0] : any_of(choices);
 }
 

@@ -76,17 +76,26 @@ bool pattern_matches(const std::string& regex, const std::string& text) {
   }
 }
 
-bool JsonGrammar::matches(const std::string& regex, const OrderedJson& text) const {
-  auto& a = patterns_[regex];
-  if (!a) a = machine_of(regex);
-  return a->matches(spelled(text));
+bool JsonGrammar::matches(const std::string& regex, const OrderedJson& text, const std::string& at) const {
+  auto known = patterns_.find(regex);
+  if (known == patterns_.end()) {
+    std::shared_ptr<Automaton> machine;
+    try {
+      machine = machine_of(regex);
+    } catch (const NothingLeft&) {  // it matches nothing
+    } catch (const Error& e) {
+      fail_input("{}: {}", at, e.what());
+    }
+    known = patterns_.emplace(regex, std::move(machine)).first;
+  }
+  return known->second && known->second->matches(spelled(text));
 }
 
-bool JsonGrammar::named_by_pattern(const OrderedJson& s, const std::string& name) const {
+bool JsonGrammar::named_by_pattern(const OrderedJson& s, const std::string& name, const std::string& at) const {
   if (!s.contains("patternProperties") || !s["patternProperties"].is_object()) return false;
   const auto& patterns = s["patternProperties"];
   return std::any_of(patterns.items().begin(), patterns.items().end(),
-                     [&](const auto& p) { return matches(p.key(), OrderedJson(name)); });
+                     [&](const auto& p) { return matches(p.key(), OrderedJson(name), at); });
 }
 
 bool JsonGrammar::allows(const OrderedJson& s, const OrderedJson& v, const std::string& at, int depth,
@@ -122,10 +131,10 @@ bool JsonGrammar::allows(const OrderedJson& s, const OrderedJson& v, const std::
     if (!in_count(s, "minLength", "maxLength", characters(v.get<std::string>()))) return false;
     if (s.contains("pattern"))
       for (const auto& p : s["pattern"].is_array() ? s["pattern"] : OrderedJson::array({s["pattern"]}))
-        if (p.is_string() && !matches(p.get<std::string>(), v)) return false;
+        if (p.is_string() && !matches(p.get<std::string>(), v, at + "/pattern")) return false;
     if (!s.contains("format") || !s["format"].is_string()) return true;
     const auto regex = pattern_of_format(s["format"].get<std::string>());
-    return !regex || regex->empty() || matches(*regex, v);
+    return !regex || regex->empty() || matches(*regex, v, at + "/format");
   }
   if (v.is_array()) {
     if (!in_count(s, "minItems", "maxItems", v.size())) return false;
@@ -167,7 +176,7 @@ bool JsonGrammar::allows(const OrderedJson& s, const OrderedJson& v, const std::
     if (own && !inner(*own, member)) return false;
     if (s.contains("patternProperties") && s["patternProperties"].is_object())
       for (const auto& [regex, p] : s["patternProperties"].items())
-        if (matches(regex, OrderedJson(name))) {
+        if (matches(regex, OrderedJson(name), at + "/patternProperties")) {
           known = true;
           if (!inner(p, member)) return false;
           if (!own && s.contains(kOfUndeclared) && s[kOfUndeclared].contains(regex) &&

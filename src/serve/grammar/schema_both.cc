@@ -81,12 +81,12 @@ OrderedJson JsonGrammar::both_or_none(const OrderedJson& a, const OrderedJson& b
 
 // What a schema says of a member that it does not declare, beside the patterns that match its name.
 OrderedJson JsonGrammar::of_undeclared(const OrderedJson& s, const std::string& name, const std::string& at) const {
-  if (!named_by_pattern(s, name))
+  if (!named_by_pattern(s, name, at))
     return s.contains("additionalProperties") ? s["additionalProperties"] : OrderedJson(true);
   OrderedJson all = true;
   if (s.contains(kOfUndeclared))
     for (const auto& [regex, v] : s[kOfUndeclared].items())
-      if (matches(regex, OrderedJson(name))) all = both_or_none(all, v, at);
+      if (matches(regex, OrderedJson(name), at)) all = both_or_none(all, v, at);
   return all;
 }
 

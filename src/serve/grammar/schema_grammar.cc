@@ -404,8 +404,8 @@ JsonGrammar::Rule JsonGrammar::string(const OrderedJson& s, const std::string& a
   auto hold = [&](const std::string& regex, const char* from) {
     try {
       all.push_back(pattern(regex));
-    } catch (const NothingLeft&) {
-      throw;
+    } catch (const NothingLeft& e) {
+      throw NothingLeft(fmt::format("{}/{}: {}", at, from, e.what()));
     } catch (const Error& e) {
       fail_input("{}/{}: {}", at, from, e.what());
     }

@@ -116,7 +116,7 @@ OrderedJson JsonGrammar::declared(const OrderedJson& s, const std::string& name,
   OrderedJson all = own;
   if (!s.contains("patternProperties") || !s["patternProperties"].is_object()) return all;
   for (const auto& [regex, v] : s["patternProperties"].items()) {
-    if (!matches(regex, OrderedJson(name))) continue;
+    if (!matches(regex, OrderedJson(name), at + "/patternProperties")) continue;
     const std::string there = at + "/properties/" + name;
     try {
       all = both(flat(copied(all, there), there), flat(copied(v, there), there), there);
