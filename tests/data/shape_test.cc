@@ -18,6 +18,12 @@ Record row(const std::string& text) {
   return r;
 }
 
+Record alone(const std::string& text) {
+  Record r = row(text);
+  r.alone = true;
+  return r;
+}
+
 Record csv(std::vector<std::string> header, std::vector<std::string> cells) {
   Record r = row("");
   r.kind = FileKind::kCsv;
@@ -82,7 +88,7 @@ TEST(Shape, AWholeTableIsNoRow) {
            R"({"prompt":["a","c"],"completion":["b","d"]})",
            R"({"7":["a","b"]})",
        })
-    EXPECT_HAS(error_of([&] { find_layout(row(table), {}); }),
+    EXPECT_HAS(error_of([&] { find_layout(alone(table), {}); }),
                "d.jsonl:3: is a whole table and not a row; write a row a line, with pandas: df.to_json(\"rows.jsonl\", "
                "orient=\"records\", lines=True)")
         << table;
@@ -90,7 +96,16 @@ TEST(Shape, AWholeTableIsNoRow) {
                           R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]})",
                           R"({"input_ids":[1,2],"labels":[1,2]})", R"({"text":"a","columns":["b"],"data":"c"})",
                           R"({"question":"a","answer":"b","columns":["c"],"data":[["d"]]})"})
-    EXPECT_NO_THROW(find_layout(row(one), {})) << one;
+    EXPECT_NO_THROW(find_layout(alone(one), {})) << one;
+}
+
+// With others behind it a row of lists is one that has lists where texts are needed.
+TEST(Shape, ATableStandsAloneInItsFile) {
+  const auto refused = [](const char* text) { return error_of([&] { read(row(text)); }); };
+  EXPECT_HAS(refused(R"({"prompt":["hi"],"completion":["yo"]})"), "d.jsonl:3: prompt[0] must be an object");
+  EXPECT_HAS(refused(R"({"messages":["a"],"answer":["b"]})"), "d.jsonl:3: messages[0]");
+  EXPECT_HAS(refused(R"({"text":{"0":"a"}})"), "\"text\" is an object");
+  EXPECT_HAS(refused(R"({"7":["a","b"]})"), "make no known row: 7");
 }
 
 TEST(Shape, TurnsUnderAnotherNameAreAskedForAsMessages) {

@@ -281,6 +281,21 @@ TEST_F(SourceTest, JsonArraysAndConcatenatedRowsAreCutAtTheirEnds) {
   EXPECT_EQ(read(write("b.json", "[\n{},\n\n{}]"))[1].line, 4u);
 }
 
+TEST_F(SourceTest, ARowKnowsWhetherItIsAllThatTheFileHolds) {
+  const auto alone = [&](const char* name, const char* bytes) { return read(write(name, bytes))[0].alone; };
+  for (const char* name : {"a.jsonl", "a.json"}) {
+    EXPECT_TRUE(alone(name, "{\"a\":1}\n\r\n"));
+    EXPECT_TRUE(alone(name, "\n{\"a\":1}"));
+    EXPECT_FALSE(alone(name, "{\"a\":1}\n\n{\"a\":2}\n"));
+  }
+  EXPECT_FALSE(alone("a.json", "[{\"a\":1}]"));
+  EXPECT_FALSE(alone("a.csv", "a\n1\n"));
+  const std::vector<Record> rows = read(write("b.jsonl", "{}\n\n {}\n{}"));
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[1].line, 3u);
+  EXPECT_FALSE(rows[1].alone || rows[2].alone);
+}
+
 TEST_F(SourceTest, BrokenJsonArraysNameTheLine) {
   EXPECT_HAS(error_of([&] { json("[{}\n{}]"); }), "a.json:2: expected \",\"");
   EXPECT_HAS(error_of([&] { json("[{},\n"); }), "a.json:2: the array is not closed");

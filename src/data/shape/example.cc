@@ -273,7 +273,7 @@ namespace {
 bool all_digits(const std::string& s) { return !s.empty() && s.find_first_not_of("0123456789") == std::string::npos; }
 
 // A whole table in one object, as pandas writes it unless told otherwise (column by column, or by the rows' numbers, or
-// "split"), and a dictionary of columns.
+// "split"), and a dictionary of columns. Other values in the file make it a row among rows.
 bool is_whole_table(const OrderedJson& row) {
   if (row.empty()) return false;
   // A row may have columns of these names beside its text.
@@ -297,7 +297,7 @@ Layout find_layout(const Record& first, const std::map<std::string, std::string>
   const std::string where = first.where();
   if (first.kind == FileKind::kText) return {Shape::kText, {}, {}, {}};
   const OrderedJson row = row_object(first);
-  if ((first.kind == FileKind::kJson || first.kind == FileKind::kJsonLines) && is_whole_table(row))
+  if (first.alone && is_whole_table(row))
     fail_input(
         "{}: is a whole table and not a row; write a row a line, with pandas: df.to_json(\"rows.jsonl\", "
         "orient=\"records\", lines=True)",

@@ -8,6 +8,7 @@
 #include <set>
 #include <span>
 #include <unordered_set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -40,6 +41,7 @@ class Reader : public RecordReader {
     out->path = path_;
     out->line = in_.line();
     out->last_piece = true;
+    out->alone = false;
   }
   void check_size(size_t bytes, uint64_t line) {
     if (bytes > in_.limits().row_bytes)
@@ -65,8 +67,17 @@ class JsonLines : public Reader {
           "{}:{}: the row goes on in the next line, and such a file has one a line: name it .json, whose rows "
           "may take several",
           *path_, out->line);
+    out->alone = std::exchange(first_, false) && is_last();
     return true;
   }
+
+ private:
+  // Whether nothing but empty lines is left.
+  bool is_last() {
+    while (in_.peek() == '\n' || in_.peek() == '\r') in_.get();
+    return in_.peek() == Input::kEnd;
+  }
+  bool first_ = true;
 };
 
 // Finds the ends of values by counting brackets outside strings; whether they are valid is for the parser. The file is
@@ -85,7 +96,11 @@ class JsonRows : public Reader {
       if (array_) in_.get();
       if (in_.peek() == '{' && !array_) {
         begin(out);
-        if (!(array_ = wrapped_ = open_wrapper(&out->text, out->line))) return true;
+        if (!(array_ = wrapped_ = open_wrapper(&out->text, out->line))) {
+          skip_space();
+          out->alone = in_.peek() == Input::kEnd;
+          return true;
+        }
       }
       skip_space();
       if (array_ && in_.peek() == ']') return close();

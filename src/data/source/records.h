@@ -64,6 +64,7 @@ struct Record {
   std::shared_ptr<const std::string> path;
   uint64_t line = 0;          // where the row begins, from 1; of a table: its number
   bool last_piece = true;     // plain text comes in pieces; true for the last of a file
+  bool alone = false;         // JSON: all that stands in the file
   std::string where() const;  // "path:line", of a table "path: row N"
 };
 
