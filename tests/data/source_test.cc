@@ -300,6 +300,8 @@ TEST_F(SourceTest, BrokenJsonArraysNameTheLine) {
   EXPECT_HAS(error_of([&] { json("[{}\n{}]"); }), "a.json:2: expected \",\"");
   EXPECT_HAS(error_of([&] { json("[{},\n"); }), "a.json:2: the array is not closed");
   EXPECT_HAS(error_of([&] { json("[{\"a\":\n"); }), "a.json:1: the row is not closed");
+  EXPECT_HAS(error_of([&] { json("[{},\n]"); }), "a.json:2: no row stands behind the array's last comma; leave it out");
+  EXPECT_HAS(error_of([&] { json("{\"data\":[{},]}"); }), "behind the array's last comma");
   EXPECT_HAS(error_of([&] { json("[{\"a\":\"\n"); }), "string is not closed");
   EXPECT_HAS(error_of([&] { json("[] {}"); }), "after the end");
 }

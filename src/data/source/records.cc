@@ -111,6 +111,8 @@ class JsonRows : public Reader {
       if (c == ']') return done_ = true, end();
       if (c != ',') fail_input("{}:{}: expected \",\" or \"]\" after a row of the array", *path_, in_.line());
       skip_space();
+      if (in_.peek() == ']')
+        fail_input("{}:{}: no row stands behind the array's last comma; leave it out", *path_, in_.line());
     }
     if (in_.peek() == Input::kEnd) {
       if (array_) fail_input("{}:{}: the array is not closed; the file is truncated", *path_, in_.line());
