@@ -79,6 +79,20 @@ TEST(ChatNumbers, IntegersOfAnyLengthArePrintedDigitByDigit) {
   }
 }
 
+// It is the call that is refused, and not what stands beside it.
+TEST(ChatFormsWithoutCalls, ACallWithoutContentIsWhatTheTemplateLeavesOut) {
+  const auto t = ChatTemplate::compile(
+      "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] + '\n' }}{% endfor %}", "t", {});
+  for (const char* content : {R"("content":null,)", R"("content":"",)", ""}) {
+    const OrderedJson messages =
+        json(R"([{"role":"user","content":"q"},{"role":"assistant",)" + std::string(content) +
+             R"("tool_calls":[{"type":"function","function":{"name":"f","arguments":"{}"}}]}])");
+    ChatInput in;
+    in.messages = &messages;
+    EXPECT_THROW(t->render(in), FieldDropped) << content;
+  }
+}
+
 std::string refusal(const char* messages) {
   try {
     normalize_messages(json(messages), "d.jsonl:3: messages");

@@ -49,7 +49,10 @@ class Prober {
   Forms run() {
     Forms f;
     find_parts(f);
-    if (t_.jinja().has_text("tool_calls")) find_calls(f);
+    if (t_.jinja().has_text("tool_calls"))
+      find_calls(f);
+    else
+      find_empty(f);
     if (t_.jinja().reads("tools")) find_tools(f);
     f.calculates = t_.jinja().has_text("'python_output'");
     return f;
@@ -89,6 +92,11 @@ class Prober {
     f.parts = parts_ = parts && has(*parts, kSaid) && !has(*parts, "'text'");
   }
 
+  static void put_content(Content c, OrderedJson& message) {
+    if (c == Content::kNull) message["content"] = nullptr;
+    if (c == Content::kEmpty) message["content"] = "";
+  }
+
   std::optional<std::string> render_call(const Setting& s, const CallForm& c) {
     OrderedJson function{{"name", kCall}};
     function["arguments"] = c.object ? OrderedJson{{kKey, kValue}} : OrderedJson(kArgumentText);
@@ -100,8 +108,7 @@ class Prober {
     else
       call["function"] = std::move(function);
     OrderedJson message{{"role", "assistant"}};
-    if (c.content == Content::kNull) message["content"] = nullptr;
-    if (c.content == Content::kEmpty) message["content"] = "";
+    put_content(c.content, message);
     message["tool_calls"] = OrderedJson::array({std::move(call)});
     OrderedJson messages = OrderedJson::array({said("user"), std::move(message)});
     if (s.with_result) {
@@ -139,6 +146,18 @@ class Prober {
       c.content = kContents[i];
       const auto text = render_call(s, c);
       *allowed[i] = good(text, c) && (c.content != Content::kNull || !has(*text, "None"));
+    }
+  }
+
+  // Of a template without a place for calls: what stands where an answer has no text, so that it is the call that is
+  // left out.
+  void find_empty(Forms& f) {
+    bool* const allowed[] = {&f.no_content, &f.null_content, &f.empty_content};
+    for (size_t i = 0; i < std::size(kContents); ++i) {
+      OrderedJson message{{"role", "assistant"}};
+      put_content(kContents[i], message);
+      const auto text = render(OrderedJson::array({said("user"), std::move(message)}), nullptr);
+      *allowed[i] = text && !has(*text, "None");
     }
   }
 
