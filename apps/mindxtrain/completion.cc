@@ -97,9 +97,9 @@ std::vector<std::string> values_of(const CLI::Option& o, const std::string& verb
 // Whether a file's name will do as well as the words that values_of() gives.
 bool takes_files(const CLI::Option& o) { return o.get_lnames()[0] == "model"; }
 
-// Whether no file's name can stand where the level's words do: verbs and fixed choices alone.
-bool is_closed(const Level& l, const CLI::App& v) {
-  return !l.words.empty() && std::ranges::all_of(v.get_options(), [](const CLI::Option* o) {
+// Whether no file's name can stand where the level's words do: verbs and fixed choices alone, or options alone.
+bool is_closed(const CLI::App& v) {
+  return std::ranges::all_of(v.get_options(), [](const CLI::Option* o) {
     return !o->get_lnames().empty() || o->get_name() == "verb" || !choices_of(*o).empty();
   });
 }
@@ -120,7 +120,7 @@ Level level_of(const CLI::App& v, const std::string& verb, const std::string& in
     }
     for (std::string& value : values_of(*o, verb, app)) l.words.push_back(std::move(value));
   }
-  l.closed = is_closed(l, v);
+  l.closed = is_closed(v);
   return l;
 }
 
@@ -147,7 +147,8 @@ std::string cases_of(const CLI::App& app) {
   for (const Level& l : levels_of(app)) {
     levels +=
         fmt::format("    \"{} {}\"{}) names=\"{}\" options=\"{}\"{} ;;\n", l.verb, l.inner, l.inner.empty() ? "*" : "",
-                    fmt::join(l.words, " "), long_names(l.options), l.closed ? " closed=yes" : "");
+                    l.closed && l.words.empty() ? long_names(l.options) : fmt::to_string(fmt::join(l.words, " ")),
+                    long_names(l.options), l.closed ? " closed=yes" : "");
     for (const CLI::Option* o : l.options)
       if (const auto all = values_of(*o, l.verb, app); !all.empty() || is_no_file(*o))
         values += fmt::format("    \"{} {}{} --{}\") values=\"{}\"{} ;;\n", l.verb, l.inner,
@@ -270,6 +271,13 @@ std::string fish(const CLI::App& app) {
     for (const CLI::App* v : l.verbs)
       out += fmt::format("complete -c mindxtrain -n {} -a {} -d '{}'\n", inside, v->get_name(),
                          quoted(v->get_description()));
+    if (l.closed) {
+      const std::string further = fmt::to_string(fmt::join(names_of(l.verbs), " "));
+      out += fmt::format("complete -c mindxtrain -n '__fish_seen_subcommand_from {}{}' -f\n", l.verb,
+                         !l.inner.empty()   ? "; and __fish_seen_subcommand_from " + l.inner
+                         : !further.empty() ? "; and not __fish_seen_subcommand_from " + further
+                                            : "");
+    }
     std::vector<std::string> words(l.words.begin() + static_cast<std::ptrdiff_t>(l.verbs.size()), l.words.end());
     if (!words.empty()) out += fmt::format("complete -c mindxtrain -n {} -a '{}'\n", inside, fmt::join(words, " "));
     for (const CLI::Option* o : l.options) {

@@ -399,6 +399,8 @@ TEST(FirstContact, CompletionOffersRecipesDevicesAndFilesWithSpaces) {
   EXPECT_EQ(asked("mindxtrain key ''"), "[new][sign]");
   EXPECT_EQ(asked("mindxtrain runs my"), "[]");
   EXPECT_EQ(asked("mindxtrain key sign my"), "[my own recipe.yaml]");
+  EXPECT_EQ(asked("mindxtrain runs list my"), "[]");  // options alone
+  EXPECT_TRUE(asked("mindxtrain doctor ''").starts_with("[--")) << asked("mindxtrain doctor ''");
 }
 
 TEST(FirstContact, CompletionNamesVerbsAndOptions) {
