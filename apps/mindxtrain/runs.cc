@@ -86,9 +86,10 @@ void list(const RunsOptions& o) {
   for (const Run& r : runs) {
     const OrderedJson m = OrderedJson::parse(r.metrics, nullptr, false);
     const std::string loss = m.is_object() && m.contains("last_loss") ? cell(m["last_loss"]) : "-";
-    std::printf("%5lld  %-24s %-12s %-10s %-20s %10s  %s\n", static_cast<long long>(r.id),
-                printable(r.name().substr(0, 24)).c_str(), std::string(registry::name_of(r.state)).c_str(),
-                r.stage.c_str(), r.started.c_str(), loss.c_str(), printable(r.folder).c_str());
+    const std::string line =  // characters are cut and counted, and not bytes
+        fmt::format("{:>5}  {:<24.24} {:<12} {:<10} {:<20} {:>10}  {}\n", r.id, printable(r.name()),
+                    registry::name_of(r.state), r.stage, r.started, loss, printable(r.folder));
+    std::fputs(line.c_str(), stdout);
   }
 }
 

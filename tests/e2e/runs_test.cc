@@ -59,6 +59,19 @@ TEST_F(Runs, AreNamedTaggedFoundArchivedAndTakenOut) {
   EXPECT_TRUE(fs::exists(f / "b/checkpoint"));
 }
 
+// Both columns begin where they do for a name of plain letters.
+TEST_F(Runs, ListsCutLongNamesBetweenCharacters) {
+  train("one", "a");
+  std::string name = "a";
+  for (int i = 0; i < 30; ++i) name += "é";
+  EXPECT_EQ(runs("rename 1 " + name).code, 0);
+  EXPECT_NE(runs("list").out.find("    1  " + name.substr(0, 47) + " finished     "), std::string::npos)
+      << runs("list").out;
+  EXPECT_EQ(runs("rename 1 é").code, 0);
+  EXPECT_NE(runs("list").out.find("    1  é" + std::string(24, ' ') + "finished     "), std::string::npos)
+      << runs("list").out;
+}
+
 TEST_F(Runs, OfAFolderThatHoldsALaterRunAreNotTakenForIt) {
   train("one", "a");
   EXPECT_EQ(runs("rename 1 first").code, 0);
