@@ -227,6 +227,17 @@ Target target_of(config::Recipe& r, const std::string& named, const config::Pric
   return t;
 }
 
+// Of a card that is not here: in what the plan is for another device. Cards of one instruction set share their plans;
+// whose measurements they are is said with the speed.
+std::string other_device(const kernels::DeviceIdentity& planned, const train::Setup& s, const Target& t) {
+  const auto differs = [&](std::string_view what, std::string_view for_, std::string_view there) {
+    return fmt::format("{}: the plan was made for {}, {} is {}", what, for_, t.device, there);
+  };
+  if (planned.kind != s.backend->kind) return differs("device kind", planned.kind, s.backend->kind);
+  const std::string& arch = t.rate.price.arch;
+  return planned.arch.starts_with(arch) ? "" : differs("device arch", planned.arch, arch);
+}
+
 // The plan of the file that is named, or how this build would cut a step without one.
 kernels::KernelPlan plan_of(const std::string& file, const train::Setup& s, const Target& t, kernels::Ops& ops) {
   kernels::KernelPlan plan;
@@ -235,6 +246,8 @@ kernels::KernelPlan plan_of(const std::string& file, const train::Setup& s, cons
                                t.own_gpu ? s.pass() : train::open_passes(s, ops, t.memory).front());
   } else {
     plan = kernels::plan_from_json(read_file(file), file);
+    if (const std::string other = t.own_gpu ? other_device(plan.device, s, t) : ""; !other.empty())
+      fail_input("{}: the plan does not fit: {}", file, other);
     const auto differences = train::differences(plan, t.here ? train::cpu_identity(num_threads()) : plan.device, s);
     if (!differences.empty()) fail_input("{}: the plan does not fit: {}", file, differences.front());
     config::check_plan_env(s.recipe, plan.env);

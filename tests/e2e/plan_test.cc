@@ -191,6 +191,25 @@ TEST(Plan, OfAnotherMachineIsRefusedByName) {
   }
 }
 
+// Where the device is not here, too: its choices would be said to be missing, or its times taken for the other's.
+TEST(Plan, OfAnotherDeviceIsNotCountedWith) {
+  Case c;
+  c.tiny.method = "{kind: full}";
+  write_file_atomic(c.recipe, cli::recipe(c.tiny));
+  ASSERT_EQ(cli::run("bench --dry-run --config " + c.recipe + " --out " + c.plan).code, 0);
+  const auto plan = [&] { return cli::run("plan " + c.recipe + " --device h100 --plan " + c.plan); };
+  auto r = plan();
+  EXPECT_EQ(r.code, 1);
+  EXPECT_NE(r.out.find("device kind: the plan was made for cpu, h100 is cuda"), std::string::npos) << r.out;
+  c.edit([](Json& j) { j["device"]["kind"] = "cuda", j["device"]["arch"] = "sm_80"; });
+  r = plan();
+  EXPECT_EQ(r.code, 1);
+  EXPECT_NE(r.out.find("device arch: the plan was made for sm_80, h100 is sm_90"), std::string::npos) << r.out;
+  c.edit([](Json& j) { j["device"]["arch"] = "sm_90a"; });
+  r = plan();
+  EXPECT_EQ(r.code, 0) << r.out;
+}
+
 TEST(Plan, IsComparedWithItsOwnDeviceAlone) {
   Case c;
   ASSERT_EQ(cli::run("bench --dry-run --config " + c.recipe + " --out " + c.plan).code, 0);
