@@ -113,29 +113,66 @@ void save_state(const std::string& folder, const graph::Graph& g, const runtime:
 
 namespace {
 
-// A saved step's state.json; `digest` is the tensors'.
-TrainState read_state(const std::string& folder, std::string* digest) {
-  const std::string path = folder + "/state.json";
-  const Json j = read_json_file(path);
-  TrainState s;
-  try {
-    s.step = j.at("step");
-    s.tokens = j.at("tokens");
-    s.best_eval = j.at("best_eval");
-    s.best_step = j.at("best_step");
-    s.method = j.value("method", "");
-    s.recipe = j.at("recipe");
-    s.plan_choices = j.at("plan_choices");
-    s.dataset = j.at("dataset");
-    s.base = j.at("base");
-    *digest = j.at("state");
-    s.device = j.value("device", std::string());
-  } catch (const Json::exception& e) {
-    fail_input("{}: not a trainer's state: {}", path, e.what());
+// How to go on from a step whose files are damaged.
+std::string way_on(const std::string& folder) {
+  return fmt::format("remove {} to go on from what was saved before it, or choose another --out", folder);
+}
+
+// The members of a saved step's state.json, each of one type.
+class StateFile {
+ public:
+  explicit StateFile(const std::string& folder) : folder_(folder), path_(folder + "/state.json") {
+    try {
+      json_ = read_json_file(path_);
+    } catch (const Error& e) {
+      if (e.code() != Exit::kBadInput) throw;
+      fail_input("{}: {}", e.what(), way_on(folder_));
+    }
+    if (!json_.is_object()) wrong("it is no object");
   }
+  [[noreturn]] void wrong(std::string_view what) const {
+    fail_input("{}: is no trainer's state ({}): {}", path_, what, way_on(folder_));
+  }
+  int64_t whole(const char* key) const {
+    if (!at(key).is_number_integer()) wrong(fmt::format("\"{}\" is no whole number", key));
+    return at(key).get<int64_t>();
+  }
+  double number(const char* key) const {
+    if (!at(key).is_number()) wrong(fmt::format("\"{}\" is no number", key));
+    return at(key).get<double>();
+  }
+  std::string text(const char* key) const {
+    if (!at(key).is_string()) wrong(fmt::format("\"{}\" is no text", key));
+    return at(key).get<std::string>();
+  }
+  std::string text_if_there(const char* key) const { return json_.contains(key) ? text(key) : ""; }
+
+ private:
+  const Json& at(const char* key) const {
+    if (!json_.contains(key)) wrong(fmt::format("\"{}\" is missing", key));
+    return json_.at(key);
+  }
+  std::string folder_, path_;
+  Json json_;
+};
+
+// `digest` is the tensors'.
+TrainState read_state(const std::string& folder, std::string* digest) {
+  const StateFile file(folder);
+  TrainState s;
+  s.step = file.whole("step");
+  s.tokens = file.whole("tokens");
+  s.best_eval = file.number("best_eval");
+  s.best_step = file.whole("best_step");
+  s.method = file.text_if_there("method");
+  s.recipe = file.text("recipe");
+  s.plan_choices = file.text("plan_choices");
+  s.dataset = file.text("dataset");
+  s.base = file.text("base");
+  *digest = file.text("state");
+  s.device = file.text_if_there("device");
   if (fs::path(folder).filename() != fs::path(step_folder("", s.step)).filename())
-    fail_input("{}: is the state of step {}, which this folder is not of: resume from another step, or begin anew",
-               path, s.step);
+    file.wrong(fmt::format("it is of step {}", s.step));
   return s;
 }
 
@@ -161,9 +198,10 @@ TrainState load_state(const std::string& folder, const graph::Graph& g, runtime:
   if (const std::string other = other_than(s, expected); !other.empty())
     fail_input("{}: was saved by a run with another {}: resume with the same one, or choose another --out", folder,
                other);
-  if (hash_file(folder + "/state.safetensors").blake3 != digest)
-    fail_verify("{}/state.safetensors: is not as it was saved: resume from another step, or begin anew", folder);
-  const formats::Safetensors file = formats::Safetensors::open(folder + "/state.safetensors");
+  const std::string tensors = folder + "/state.safetensors";
+  if (!fs::is_regular_file(tensors) || hash_file(tensors).blake3 != digest)
+    fail_verify("{}: is not as it was saved: {}", tensors, way_on(folder));
+  const formats::Safetensors file = formats::Safetensors::open(tensors);
   for (const Item& i : items_of(g, params)) {
     const auto& t = file.at(i.name);
     if (t.type != i.array.type || t.count() != i.array.count)

@@ -88,14 +88,66 @@ TEST(StatesOfAdamW, AreNamedAsEver) {
   EXPECT_EQ(names, (std::vector<std::string>{"master", "grad", "m", "v"}));
 }
 
+// What loading `folder` ends in.
+std::string refusal(const std::string& folder, Training& run, Exit code) {
+  try {
+    checkpoint::load_state(folder, run.graph, run.params, {});
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), code) << e.what();
+    return e.what();
+  }
+  return "nothing";
+}
+
 // A state of another optimizer does not fit, and says which tensor is missing.
 TEST(StatesOfAnotherOptimizer, AreRefused) {
   const std::string folder = testing::TempDir() + "mxt_optim_other";
   Training lion("llama_wide", of("lion"), kernels::cpu_ops());
-  checkpoint::save_state(folder + "/step-1", lion.graph, lion.params, {});
+  checkpoint::TrainState state;
+  state.step = 1;
+  checkpoint::save_state(folder + "/step-1", lion.graph, lion.params, state);
   Training adamw("llama_wide", of("adamw"), kernels::cpu_ops());
-  EXPECT_THROW(checkpoint::load_state(folder + "/step-1", adamw.graph, adamw.params, {}), Error);
+  EXPECT_NE(refusal(folder + "/step-1", adamw, Exit::kBadInput).find("embed.v"), std::string::npos);
   fs::remove_all(folder);
+}
+
+// One line says what is wrong and how to go on.
+TEST(StatesThatAreDamaged, AreNamedWithAWayOn) {
+  const std::string folder = testing::TempDir() + "mxt_optim_damaged/step-1", file = folder + "/state.json";
+  Training run("llama_wide", of("lion"), kernels::cpu_ops());
+  checkpoint::TrainState state;
+  state.step = 1;
+  checkpoint::save_state(folder, run.graph, run.params, state);
+  const std::string whole = read_file(file);
+  const auto with = [&](const std::string& key, const Json& value) {
+    Json j = Json::parse(whole);
+    j[key] = value;
+    if (value.is_discarded()) j.erase(key);
+    return j.dump();
+  };
+  const Json gone(Json::value_t::discarded);
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {whole.substr(0, whole.size() / 2), "not valid JSON"},
+      {"[]", "no object"},
+      {with("plan_choices", gone), "\"plan_choices\" is missing"},
+      {with("recipe", 1), "\"recipe\" is no text"},
+      {with("step", 1.5), "\"step\" is no whole number"},
+      {with("best_step", 1e21), "\"best_step\" is no whole number"},
+      {with("best_eval", "low"), "\"best_eval\" is no number"},
+      {with("step", 2), "it is of step 2"}};
+  for (const auto& [text, what] : cases) {
+    write_file_atomic(file, text);
+    const std::string said = refusal(folder, run, Exit::kBadInput);
+    EXPECT_NE(said.find(what), std::string::npos) << said;
+    EXPECT_TRUE(said.ends_with("remove " + folder + " to go on from what was saved before it, or choose another --out"))
+        << said;
+    EXPECT_EQ(said.find("json.exception"), std::string::npos) << said;
+  }
+  write_file_atomic(file, whole);
+  fs::remove(folder + "/state.safetensors");
+  EXPECT_NE(refusal(folder, run, Exit::kVerifyFailed).find("state.safetensors: is not as it was saved: remove "),
+            std::string::npos);
+  fs::remove_all(fs::path(folder).parent_path());
 }
 
 // The arrays of one name lie one after the other, in the graph's order.
