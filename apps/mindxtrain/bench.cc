@@ -29,7 +29,7 @@ void require_same_device(const kernels::KernelPlan& before, const train::Setup& 
 
 // Calls that both plans measured and whose chosen algorithm takes longer now: beyond what processes differ by, and
 // beyond both spreads.
-int slower_than(const kernels::KernelPlan& now, const kernels::KernelPlan& before) {
+int slower_than(const kernels::KernelPlan& now, const kernels::KernelPlan& before, const kernels::BackendInfo& on) {
   int slower = 0, compared = 0;
   auto chosen = [](const kernels::KernelPlan& p, const std::string& key) -> const kernels::Candidate* {
     const auto choice = p.choices.find(key);
@@ -43,7 +43,7 @@ int slower_than(const kernels::KernelPlan& now, const kernels::KernelPlan& befor
     const auto *a = chosen(before, key), *b = chosen(now, key);
     if (!a || !b) continue;
     ++compared;
-    if (autotune::within_noise(*b, *a, now.device.kind == "cpu") || b->median_us < a->median_us) continue;
+    if (autotune::within_noise(*b, *a, !on.own_memory) || b->median_us < a->median_us) continue;
     ++slower;
     std::printf("slower: %s: %s %.1f us, before %s %.1f us\n", key.c_str(), b->algorithm.c_str(), b->median_us,
                 a->algorithm.c_str(), a->median_us);
@@ -114,7 +114,8 @@ void add_bench(CLI::App& app) {
     const auto report = measured_plan(*setup, !threads_given(o->threads), o->policy == "enumerate");
     write_file_atomic(o->out, kernels::to_json(report.plan));
     std::printf("%s%s\n", table_of(report, setup->rows_per_step, setup->seq_len).c_str(), o->out.c_str());
-    if (against && slower_than(report.plan, *against) > 0) g_exit = static_cast<int>(Exit::kVerifyFailed);
+    if (against && slower_than(report.plan, *against, *setup->backend) > 0)
+      g_exit = static_cast<int>(Exit::kVerifyFailed);
   });
 }
 

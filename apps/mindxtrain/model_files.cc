@@ -290,7 +290,7 @@ std::optional<data::PictureRules> picture_rules(const std::string& folder, const
   const auto type = j.is_object() ? j.find("model_type") : j.end();
   if (!j.is_object() || type == j.end() || !type->is_string()) return std::nullopt;
   const formats::Family* f = formats::family_of_type(type->get<std::string>());
-  if (!f || (f->model_type != "qwen3_vl" && !f->optional_vision)) return std::nullopt;
+  if (!f || !(f->vision || f->optional_vision)) return std::nullopt;
   // A tower that may be left out is there where its weights are.
   if (f->optional_vision && (!j.contains("vision_config") ||
                              !formats::Safetensors::open(folder).find("model.visual.patch_embed.proj.weight")))

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "formats/family.h"
 
 namespace mxt::exporting {
 namespace {
@@ -106,7 +107,7 @@ void refuse_own(const Job& job, std::string_view title, Names has) {
       r.train.method.lora->init_adapter->starts_with("recipe:"))
     cannot(job, title, "train.method.init_adapter", "run the recipe before it");
   // Code from a model's folder would have to be run, which no recipe of ours allows.
-  if (job.base.family == "instella" || job.base.family == "nanochat")
+  if (const formats::Family* f = formats::family_of_type(job.base.family); f && f->own_code)
     cannot(job, title, "model.name", "load the family " + job.base.family + " as this program does");
 }
 

@@ -12,9 +12,7 @@ namespace mxt::formats {
 
 inline constexpr const char* kScoreWeight = "score.weight";
 
-// transformers' class for a model of this family; "" where it has none.
-std::string classifier_architecture(const ModelConfig& config);
-// Whether the configuration names such a class.
+// Whether the configuration names a class of Family::classifier.
 bool is_classifier(const ModelConfig& config);
 // The id that pads: the configuration's, else its end token (as TRL has it); −1 where it has neither.
 int64_t score_pad(const ModelConfig& config);

@@ -104,7 +104,10 @@ struct Family {
   // Stacked experts lie as [experts, in, out], gate's and up's columns in turn, with biases beside them (gpt-oss).
   bool turned_experts = false;
   bool stacked_adapters = false;  // transformers' class reads no adapter of one expert: PEFT has them stacked
-  bool optional_vision = false;   // its text is used alone unless pictures are asked for
+  bool vision = false;            // it sees pictures
+  bool optional_vision = false;   // the same, but its text is used alone unless pictures are asked for
+  bool own_code = false;          // its class comes with its folder: other trainers would have to run that
+  std::string_view classifier;    // transformers' class of its reward models; empty: there is none
   double softcap = 0;
   int64_t window = 4096;       // sliding_window; 0 = none
   int64_t window_pattern = 6;  // of Windows::kMost: every so many layers one sees everything

@@ -123,7 +123,11 @@ constexpr Family gemma3(std::string_view type, std::string_view architecture) {
 
 }  // namespace
 
-constinit const Family kGemma3Text = gemma3("gemma3_text", "Gemma3ForCausalLM");
+constinit const Family kGemma3Text = [] {
+  Family f = gemma3("gemma3_text", "Gemma3ForCausalLM");
+  f.classifier = "Gemma3TextForSequenceClassification";
+  return f;
+}();
 constinit const Family kGemma3 = [] {
   Family f = gemma3("gemma3", "Gemma3ForConditionalGeneration");
   f.prefix = "model.language_model.";

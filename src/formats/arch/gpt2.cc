@@ -54,6 +54,7 @@ constinit const Family kGpt2 = [] {
   Family f{};
   f.model_type = "gpt2";
   f.architecture = "GPT2LMHeadModel";
+  f.classifier = "GPT2ForSequenceClassification";
   f.vocab_size = 50257;
   f.hidden_size = 768;
   f.num_layers = f.num_heads = 12;

@@ -96,6 +96,7 @@ void write(const ModelConfig& c, OrderedJson& j) {
 
 constinit const Family kGptOss = [] {
   Family f = decoder("gpt_oss", "GptOssForCausalLM");
+  f.classifier = "GptOssForSequenceClassification";
   f.vocab_size = 201088;
   f.hidden_size = 2880;
   f.intermediate_size = 2880;

@@ -5,6 +5,7 @@ namespace mxt::formats {
 
 constinit const Family kInstella = [] {
   Family f = decoder("instella", "InstellaForCausalLM");
+  f.own_code = true;
   f.vocab_size = 50304;
   f.hidden_size = 2560;
   f.intermediate_size = 6912;

@@ -23,6 +23,7 @@ void write(const ModelConfig& c, OrderedJson& j) {
 
 constinit const Family kLlama = [] {
   Family f = decoder("llama", "LlamaForCausalLM");
+  f.classifier = "LlamaForSequenceClassification";
   f.vocab_size = 32000;
   f.hidden_size = 4096;
   f.intermediate_size = 11008;

@@ -6,6 +6,7 @@ namespace mxt::formats {
 
 constinit const Family kMistral = [] {
   Family f = decoder("mistral", "MistralForCausalLM");
+  f.classifier = "MistralForSequenceClassification";
   f.vocab_size = 32000;
   f.hidden_size = 4096;
   f.intermediate_size = 14336;

@@ -47,6 +47,7 @@ NanochatParts nanochat_parts(const ModelConfig& config) {
 
 constinit const Family kNanochat = [] {
   Family f = decoder("nanochat", "NanoChatForCausalLM");
+  f.own_code = true;
   f.vocab_size = 50304;
   f.hidden_size = 768;
   f.intermediate_size = 8192;
@@ -65,6 +66,7 @@ constinit const Family kNanochat = [] {
 
 constinit const Family kNanochatV2 = [] {
   Family f = decoder("nanochat_v2", "NanoChatV2ForCausalLM");
+  f.own_code = true;
   f.vocab_size = 32768;
   f.hidden_size = 768;
   f.intermediate_size = 0;

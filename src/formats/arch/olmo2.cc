@@ -32,6 +32,7 @@ std::string lacks(const ModelConfig& c) {
 
 constinit const Family kOlmo2 = [] {
   Family f = decoder("olmo2", "Olmo2ForCausalLM");
+  f.classifier = "Olmo2ForSequenceClassification";
   f.vocab_size = 50304;
   f.hidden_size = 4096;
   f.intermediate_size = 11008;

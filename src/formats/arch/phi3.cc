@@ -71,6 +71,7 @@ void write(const ModelConfig& c, OrderedJson& j) {
 
 constinit const Family kPhi3 = [] {
   Family f = decoder("phi3", "Phi3ForCausalLM");
+  f.classifier = "Phi3ForSequenceClassification";
   f.vocab_size = 32064;
   f.hidden_size = 3072;
   f.intermediate_size = 8192;

@@ -13,6 +13,7 @@ void write_gguf(const GgufKeys& k, const ModelConfig& c) {
 
 constinit const Family kQwen2 = [] {
   Family f = decoder("qwen2", "Qwen2ForCausalLM");
+  f.classifier = "Qwen2ForSequenceClassification";
   f.vocab_size = 151936;
   f.hidden_size = 4096;
   f.intermediate_size = 22016;

@@ -49,6 +49,7 @@ constexpr auto kMoeBlock = joined(kDecoderBlock, {{"ffn_gate_inp", "mlp.gate", E
 
 constinit const Family kQwen3 = [] {
   Family f = decoder("qwen3", "Qwen3ForCausalLM");
+  f.classifier = "Qwen3ForSequenceClassification";
   f.vocab_size = 151936;
   f.hidden_size = 4096;
   f.intermediate_size = 22016;
@@ -63,6 +64,7 @@ constinit const Family kQwen3 = [] {
 
 constinit const Family kQwen3Moe = [] {
   Family f = decoder("qwen3_moe", "Qwen3MoeForCausalLM");
+  f.classifier = "Qwen3MoeForSequenceClassification";
   f.vocab_size = 151936;
   f.hidden_size = 2048;
   f.intermediate_size = 6144;

@@ -262,7 +262,11 @@ constinit const Family kQwen3Next = [] {
 }();
 
 constinit const Family kQwen35 = whole(qwen3_5("qwen3_5", "Qwen3_5ForConditionalGeneration"));
-constinit const Family kQwen35Text = qwen3_5("qwen3_5_text", "Qwen3_5ForCausalLM");
+constinit const Family kQwen35Text = [] {
+  Family f = qwen3_5("qwen3_5_text", "Qwen3_5ForCausalLM");
+  f.classifier = "Qwen3_5TextForSequenceClassification";
+  return f;
+}();
 constinit const Family kQwen35Moe = whole(qwen3_5_moe("qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration"));
 constinit const Family kQwen35MoeText = qwen3_5_moe("qwen3_5_moe_text", "Qwen3_5MoeForCausalLM");
 

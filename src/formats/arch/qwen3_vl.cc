@@ -48,6 +48,7 @@ void write(const ModelConfig& c, OrderedJson& j) {
 
 // The whole model's files hold the text model under a name of its own.
 constexpr Family whole(Family f) {
+  f.vision = true;
   f.gguf_top = kWholeTop;
   f.prefix = "model.language_model.";
   f.other_prefixes = kText;

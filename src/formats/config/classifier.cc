@@ -1,6 +1,5 @@
 #include "formats/classifier.h"
 
-#include <array>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -12,23 +11,6 @@ namespace {
 constexpr std::string_view kSuffix = "ForSequenceClassification";
 
 }  // namespace
-
-std::string classifier_architecture(const ModelConfig& c) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kPrefixes{{{"llama", "Llama"},
-                                                                                     {"mistral", "Mistral"},
-                                                                                     {"qwen2", "Qwen2"},
-                                                                                     {"qwen3", "Qwen3"},
-                                                                                     {"qwen3_moe", "Qwen3Moe"},
-                                                                                     {"gemma3_text", "Gemma3Text"},
-                                                                                     {"phi3", "Phi3"},
-                                                                                     {"olmo2", "Olmo2"},
-                                                                                     {"gpt_oss", "GptOss"},
-                                                                                     {"qwen3_5_text", "Qwen3_5Text"},
-                                                                                     {"gpt2", "GPT2"}}};
-  for (const auto& [type, prefix] : kPrefixes)
-    if (c.model_type == type) return std::string(prefix) + std::string(kSuffix);
-  return "";
-}
 
 bool is_classifier(const ModelConfig& c) { return c.architecture.ends_with(kSuffix); }
 
@@ -42,7 +24,7 @@ size_t score_position(std::span<const int32_t> ids, int64_t pad) {
 }
 
 ModelConfig as_classifier(const ModelConfig& c) {
-  const std::string architecture = classifier_architecture(c);
+  const std::string architecture(c.family->classifier);
   if (architecture.empty())
     fail_missing("reward models of {} are not built in: transformers has no class for them to be saved as",
                  c.model_type);

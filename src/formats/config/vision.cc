@@ -17,7 +17,7 @@ bool sees_pictures(std::string_view tensor) {
 }
 
 std::optional<VisionConfig> vision_of(const ModelConfig& c, std::string_view source) {
-  if (!c.raw || (c.model_type != "qwen3_vl" && !c.family->optional_vision)) return std::nullopt;
+  if (!c.raw || !(c.family->vision || c.family->optional_vision)) return std::nullopt;
   if (c.family->optional_vision && !c.raw->contains("vision_config")) return std::nullopt;
   const Keys whole(*c.raw, source);
   const OrderedJson* section = whole.object("vision_config");
