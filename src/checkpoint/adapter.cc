@@ -372,7 +372,12 @@ void check(const formats::Adapter& adapter, const graph::Graph& g, const models:
   });
   if (!plan && left_with_tower(adapter, g, used)) return;
   for (const auto& m : adapter.modules())
-    if (!used.contains(m.name))
+    if (!used.contains(m.name)) {
+      if (!plan && has_tower(g) && formats::sees_pictures(m.name))
+        fail_missing(
+            "{}: adapts what sees pictures ({}), and adapters there are not built in: merge it with PEFT, or train one "
+            "of the language model alone (PEFT: exclude_modules)",
+            folder, m.name);
       fail_input(
           "{}: the adapter has weights for {}, which this {}: it was made for another base{}", folder, m.name,
           plan ? "run does not train (or the model has not)" : "model has not",
@@ -380,6 +385,7 @@ void check(const formats::Adapter& adapter, const graph::Graph& g, const models:
                              "BASE --adapter {} --out DIR",
                              m.name.substr(m.name.rfind('.') + 1), folder)
                : "");
+    }
 }
 
 }  // namespace

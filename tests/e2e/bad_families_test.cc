@@ -176,6 +176,34 @@ TEST(TextClasses, ReadAWholeCheckpointAndBack) {
   EXPECT_EQ(score(f / "whole_class"), want);
 }
 
+// PEFT's all-linear over Qwen3-VL adapts the tower along, which pictures pass: nothing of it can be left out.
+TEST(Adapters, OfATowerThatIsRunAreRefusedByName) {
+  cli::Folder f("tower");
+  const std::string adapter = f / "adapter", file = adapter + "/adapter_model.safetensors",
+                    proj = "base_model.model.model.visual.blocks.0.attn.proj.lora_";
+  fs::copy(cli::golden("qwen3_vl") + "/adapter", adapter);
+  Tensors t = tensors_of(file);
+  Json config = read_json_file(adapter + "/adapter_config.json");
+  config["target_modules"].push_back("blocks.0.attn.proj");
+  write_file_atomic(adapter + "/adapter_config.json", config.dump());
+  const int64_t width = tensors_of(cli::golden("qwen3_vl") + "/model.safetensors")
+                            .at("model.visual.blocks.0.attn.proj.weight")
+                            .first.at(0),
+                rank = config["r"];
+  const std::string zeros(static_cast<size_t>(4 * rank * width), '\0');
+  t[proj + "A.weight"] = {{rank, width}, zeros}, t[proj + "B.weight"] = {{width, rank}, zeros};
+  write_tensors(file, t);
+  write_file_atomic(f / "rows.jsonl", "{\"ids\":[1,2,3]}\n");
+  for (const std::string& verb :
+       {"score --input " + (f / "rows.jsonl") + " --output " + (f / "out.jsonl"), "merge --out " + (f / "merged")}) {
+    const auto r = cli::run(verb + " --model " + cli::golden("qwen3_vl") + " --adapter " + adapter);
+    EXPECT_EQ(r.code, 3) << r.out;
+    EXPECT_NE(r.out.find("adapts what sees pictures (model.visual.blocks.0.attn.proj)"), std::string::npos) << r.out;
+    EXPECT_NE(r.out.find("merge it with PEFT"), std::string::npos) << r.out;
+  }
+  EXPECT_FALSE(fs::exists(f / "merged"));
+}
+
 // Gemma 3's larger models are published whole: their text is used, under the files' names and under the modules', and
 // either class reads the other's.
 TEST(TextClasses, Gemma3IsTakenOutOfTheWholeModel) {
