@@ -45,22 +45,6 @@ void require_supported(const config::Recipe& r) {
         "lane",
         text_of(r.hardware.name));
   if (r.hardware.gpus > 1) fail_missing("hardware.gpus {}: this build trains on one GPU", r.hardware.gpus);
-  switch (m.kind) {
-    case MethodKind::kFull:
-    case MethodKind::kLora:
-    case MethodKind::kQLora:
-    case MethodKind::kCpt:
-    case MethodKind::kPretrain:
-    case MethodKind::kDpo:
-    case MethodKind::kOrpo:
-    case MethodKind::kKto:
-    case MethodKind::kGrpo:
-    case MethodKind::kGspo:
-    case MethodKind::kRloo:
-    case MethodKind::kReward:
-    case MethodKind::kPpo:
-      break;
-  }
   if (r.train.precision != config::Precision::kBFloat16 && r.train.precision != config::Precision::kFloat32 &&
       r.train.precision != config::Precision::kFp8E4M3)
     fail_missing("train.precision {}: this build computes in bfloat16, float32 and fp8_e4m3",
