@@ -431,6 +431,7 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   const Target t = target_of(r, o.device, prices);
   r = as_planned(r);
   const std::string model = resolve_model(r, o.fetch, Parts::kNoWeights);
+  require_layout(r);
   const TokenizerBundle text = text_side_of(r, model, o.fetch);  // held to the end: process_bytes() counts it
   auto setup = train::make_setup(r, model, vocabulary_of(text), nullptr, train::Reads::kConfig);
   kernels::Ops& ops = ops_or_cpu(*setup->backend);

@@ -182,7 +182,7 @@ Pipeline::Pipeline(const Options& o)
         "{}: eval.generation: this build asks for the answers to a synth task's rows alone; for other rows name a task "
         "that reads them in eval.harness.tasks",
         recipe_.source);
-  if (std::string_view(o_.verb) == "run" && quantizes()) check_scheme();
+  if (std::string_view(o_.verb) == "run") require_layout(recipe_);
   require_trainable(recipe_, o_.data.empty());
   // A mistyped path is told before a minute of measuring.
   if (o_.data.empty() && recipe_.data.source == config::DataSource::kLocal && recipe_.data.path)

@@ -65,8 +65,7 @@ class Pipeline {
   const config::Recipe& recipe() const { return recipe_; }
 
  private:
-  void take_folder();  // --out: fresh, or this run's own
-  void check_scheme() const;
+  void take_folder();                // --out: fresh, or this run's own
   void open_model();                 // where it is there: after before() and learn_tokenizer()
   std::string init_adapter() const;  // the folder that training starts from; "" where there is none
   std::optional<std::string> run_before(const std::string& named, const char* key,

@@ -23,15 +23,6 @@ bool Pipeline::quantizes() const {
   return recipe_.quantize && recipe_.quantize->enabled && recipe_.quantize->scheme != config::QuantScheme::kNone;
 }
 
-// Of a model that begins in this run, or in one before it, the family is known before anything is trained.
-void Pipeline::check_scheme() const {
-  const config::QuantScheme scheme = recipe_.quantize->scheme;
-  quantize::check_scheme(scheme);
-  constexpr int64_t kAnyVocabulary = 1 << 24;
-  if (const config::Recipe first = as_planned(recipe_); first.model.init == config::Init::kRandom)
-    quantize::check_layout(scheme, train::random_config(first, kAnyVocabulary), true, first.model.name);
-}
-
 // Of the base model, or of what it has become: the measures that need no task in the harness's format.
 bool Pipeline::measure_base(bool after, OrderedJson* out) {
   const config::Eval& e = *recipe_.eval;

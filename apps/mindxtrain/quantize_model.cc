@@ -100,6 +100,29 @@ void keep_sources(const QuantizeJob& job) {
 
 }  // namespace
 
+namespace {
+
+// Of a recipe that starts from another the model that the first of them starts from: what is trained keeps its family.
+// None where it is not here, or nobody can read it, which is said elsewhere.
+std::optional<formats::ModelConfig> known_config(const config::Recipe& first) try {
+  constexpr int64_t kAnyVocabulary = 1 << 24;
+  if (first.model.init == config::Init::kRandom) return train::random_config(first, kAnyVocabulary);
+  const std::string folder = resolve_model(first, Fetch::kNever, Parts::kNoWeights);
+  return formats::is_gguf(folder) ? formats::WeightSource::open(folder)->config() : formats::read_model_config(folder);
+} catch (const Error&) {
+  return std::nullopt;
+}
+
+}  // namespace
+
+void require_layout(const config::Recipe& recipe) {
+  const auto& q = recipe.quantize;
+  if (!q || !q->enabled || q->scheme == config::QuantScheme::kNone) return;
+  quantize::check_scheme(q->scheme);
+  const config::Recipe first = as_planned(recipe);
+  if (const auto config = known_config(first)) quantize::check_layout(q->scheme, *config, true, first.model.name);
+}
+
 int64_t report_bytes(const train::Setup& s, uint64_t free) {
   const auto& quantize = s.recipe.quantize;
   if (!quantize || !quantize->enabled || quantize->scheme == config::QuantScheme::kNone) return 0;

@@ -32,6 +32,11 @@ struct QuantizeJob {
 OrderedJson quantize_model(const QuantizeJob& job, const TokenizerBundle& side);
 std::string report_text(const OrderedJson& report);
 
+// What a run could not end in is refused before it begins, as far as what is here tells (of a Hub model: its
+// configuration in the cache). Errors: kMissing where the model's family has no layout of the recipe's quantize.scheme.
+// Whether there is the tokenizer that a GGUF holds is asked where the run has opened it.
+void require_layout(const config::Recipe& recipe);
+
 // What a run's report holds of the host's memory, after training: the trained model and its copy, as both are compared
 // where so much is free (infer::comparison_bytes). 0 where the recipe quantizes nothing.
 int64_t report_bytes(const train::Setup& setup, uint64_t free);

@@ -2,10 +2,13 @@
 #include <nlohmann/json.hpp>
 
 #include "answers.h"
+#include "base/error.h"
 #include "base/files.h"
 #include "config/recipe.h"
+#include "exit.h"
 #include "machine.h"
 #include "publish/steps.h"
+#include "quantize_model.h"
 #include "recipe_issues.h"
 #include "verbs.h"
 
@@ -17,6 +20,16 @@ std::vector<std::string> all_hints(const config::Recipe& r) {
   std::vector<std::string> out = config::hints(r);
   for (std::string& line : publish::without_effect(r)) out.push_back(std::move(line));
   return out;
+}
+
+// Why the run of a sound recipe would be refused for its quantize.scheme, with that run's exit code; "" where it would
+// not. A scheme that no build has yet is none of the recipe's faults.
+std::string layout_lacking(const config::Recipe& r) try {
+  require_layout(r);
+  return "";
+} catch (const Error& e) {
+  if (r.quantize->scheme != config::QuantScheme::kGptqRocm) g_exit = static_cast<int>(e.code());
+  return e.what();
 }
 
 }  // namespace
@@ -51,7 +64,8 @@ void add_validate(CLI::App& app) {
     if (!issues.empty()) g_exit = 1;
     // A valid recipe's model may be of a kind that no build has yet: said here, not when all is prepared.
     const Trainable here = issues.empty() ? trainable_here(r) : Trainable();
-    const std::string lacking = here.build ? "" : here.reason;
+    std::string lacking = here.build ? "" : here.reason;
+    if (issues.empty() && lacking.empty()) lacking = layout_lacking(r);
     if (o->json) {
       OrderedJson j = check_answer(issues, r);
       if (!lacking.empty()) j["lacking"] = lacking;

@@ -161,6 +161,9 @@ TEST(Errors, WhatFailsAfterTrainingIsSaidBefore) {
     write_file_atomic(f / "q.yaml", cli::recipe(t));
     expect_error(cli::run("run " + (f / "q.yaml") + " --out " + (f / "small")), code, {why});
     EXPECT_FALSE(fs::exists(f / "small/dataset"));
+    if (code == 1) return;  // its tokenizer may come later
+    expect_error(cli::run("plan " + (f / "q.yaml")), code, {why});
+    expect_error(cli::run("validate " + (f / "q.yaml")), code, {why});
   };
   no_layout("gpt2", "fp8_dynamic", 3, "a gguf_* scheme holds GPT-2");
   no_layout("qwen3_gqa", "gguf_f16", 1, "this model has none");
