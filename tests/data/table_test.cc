@@ -9,6 +9,7 @@
 #include "data/dataset.h"
 #include "data/prepare.h"
 #include "data/source/duckdb_api.h"
+#include "folders.h"
 #include "helpers.h"
 #include "toy_coder.h"
 
@@ -119,6 +120,33 @@ TEST_F(TableTest, BrokenParquetNamesItsFile) {
   EXPECT_HAS(error_of([&] { all(open_records({write("c.parquet", bytes), FileKind::kParquet})); }), "c.parquet");
   EXPECT_HAS(error_of([&] { all(open_records({write("d.parquet", bytes.substr(0, 5000)), FileKind::kParquet})); }),
              "d.parquet");
+}
+
+// tools/golden/parquet_checksums.py made the files: three row groups of twenty rows.
+TEST_F(TableTest, APageThatIsNotWhatItsChecksumWasTakenOfIsNamed) {
+  const std::string golden = std::string(kSourceDir) + "/tests/golden/data/";
+  std::string bytes = read_file(golden + "checksums.parquet");
+  EXPECT_EQ(all(open_records({write("whole.parquet", bytes), FileKind::kParquet})).size(), 60);
+  EXPECT_EQ(all(open_records({golden + "checksums_v2.parquet", FileKind::kParquet})).size(), 60);
+  EXPECT_EQ(query("SELECT n FROM (SELECT unnest(tags).n AS n FROM rows) WHERE n > 55", golden + "checksums_v2.parquet")
+                .size(),
+            5);
+  const size_t at = bytes.find("number 43");
+  ASSERT_NE(at, std::string::npos);
+  bytes[at + 7] = '5';
+  const std::string p = write("flipped.parquet", bytes);
+  // Rows of the groups before it come; those with it do not.
+  auto rows = open_records({p, FileKind::kParquet});
+  size_t n = 0;
+  Record r;
+  const std::string why = error_of([&] {
+    for (; rows->next(&r);) ++n;
+  });
+  EXPECT_EQ(n, 40);
+  EXPECT_HAS(why, "flipped.parquet: after 40 rows: column text: the page at byte ");
+  EXPECT_HAS(why, "the file is damaged");
+  EXPECT_HAS(error_of([&] { query("SELECT * FROM rows LIMIT 1", p); }),
+             "flipped.parquet: column text: the page at byte ");
 }
 
 TEST_F(TableTest, SqlSelectsFromEveryKindOfFile) {

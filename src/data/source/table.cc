@@ -7,6 +7,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "data/source/duckdb_api.h"
+#include "data/source/parquet_pages.h"
 #include "data/source/table_bytes.h"
 
 namespace mxt::data {
@@ -196,6 +197,66 @@ std::string as_json(Connection& c, const std::string& query) {
                      replace.empty() ? "" : " REPLACE (" + replace + ")", query);
 }
 
+// A Parquet file's row groups, each looked at before its first row is given away.
+class Checksums {
+ public:
+  Checksums(Connection& c, const std::string& path) : file_(path) {
+    // A dictionary stands before the pages that use it; some writers say 0 where there is none.
+    for (const auto& r : c.rows(fmt::format("SELECT row_group_id::VARCHAR, row_group_num_rows::VARCHAR, "
+                                            "CASE WHEN dictionary_page_offset > 0 THEN "
+                                            "least(dictionary_page_offset, data_page_offset) ELSE data_page_offset "
+                                            "END::VARCHAR, total_compressed_size::VARCHAR, path_in_schema "
+                                            "FROM parquet_metadata({})",
+                                            literal(fs::absolute(path).string())),
+                                5)) {
+      const auto number = [&](int k) { return std::strtoull(r[static_cast<size_t>(k)].c_str(), nullptr, 10); };
+      const Chunk chunk{number(2), number(3), r[4]};
+      if (groups_.empty() || groups_.back().id != number(0)) groups_.push_back({number(0), number(1), {}});
+      groups_.back().chunks.push_back(chunk);
+    }
+  }
+  // Of the groups that hold rows below `rows`. Errors (kBadInput): a page that is not what it was.
+  void check(uint64_t rows) {
+    for (; next_ < groups_.size() && checked_ < rows; ++next_) {
+      for (const Chunk& c : groups_[next_].chunks) check(c);
+      checked_ += groups_[next_].rows;
+      file_.drop_pages();
+    }
+  }
+
+ private:
+  struct Chunk {
+    uint64_t begin, bytes;
+    std::string column;
+  };
+  struct Group {
+    uint64_t id, rows;
+    std::vector<Chunk> chunks;
+  };
+  void check(const Chunk& c) const {
+    const auto bytes = file_.bytes();
+    if (c.begin > bytes.size() || c.bytes > bytes.size() - c.begin) return;  // DuckDB says what it is
+    if (const auto at = damaged_page(bytes.subspan(c.begin, c.bytes)))
+      fail_input(
+          "column {}: the page at byte {} is not what its checksum was taken of: the file is damaged; fetch or "
+          "write it again",
+          c.column, c.begin + *at);
+  }
+  MappedFile file_;
+  std::vector<Group> groups_;
+  size_t next_ = 0;
+  uint64_t checked_ = 0;  // rows
+};
+
+// For a query, which takes rows from anywhere.
+void check_whole(Connection& c, const std::string& path) {
+  try {
+    Checksums(c, path).check(UINT64_MAX);
+  } catch (const Error& e) {
+    throw Error(e.code(), path + ": " + e.what());
+  }
+}
+
 class TableRows : public RecordReader {
  public:
   TableRows(std::span<const SourceFile> files, const std::string& name, FileKind kind, const std::string& temp_folder,
@@ -221,7 +282,10 @@ class TableRows : public RecordReader {
     out->path = name_;
     out->line = row_ + 1;
     bool any = false;
-    guarded([&] { any = stream_->next({&out->text, 1}); });
+    guarded([&] {
+      if (checksums_) checksums_->check(row_ + 1);
+      any = stream_->next({&out->text, 1});
+    });
     if (!any) return false;
     if (out->text.size() > limits_.row_bytes)
       fail_input("{}: the row is longer than {} MiB; split it into smaller documents", out->where(),
@@ -239,6 +303,7 @@ class TableRows : public RecordReader {
   std::shared_ptr<const std::string> name_;
   Connection c_;
   std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Checksums> checksums_;  // of a file that is read from its first row on
   uint64_t row_ = 0;
   double total_ = 0;
 };
@@ -363,6 +428,7 @@ std::unique_ptr<RecordReader> open_parquet(const SourceFile& file, const SourceL
   t->guarded([&] {
     const auto n = t->c_.rows("SELECT sum(num_rows)::VARCHAR FROM parquet_file_metadata(" + list + ")", 1);
     t->total_ = n.empty() ? 0 : std::strtod(n[0][0].c_str(), nullptr);
+    t->checksums_ = std::make_unique<Checksums>(t->c_, file.path);
   });
   t->start("SELECT * FROM read_parquet(" + list + ")");
   return t;
@@ -378,6 +444,8 @@ std::unique_ptr<RecordReader> open_query(const std::string& sql, std::span<const
   }
   auto t = std::make_unique<TableRows>(files, "data.sql", parquet ? FileKind::kParquet : FileKind::kJsonLines,
                                        temp_folder, limits);
+  for (const SourceFile& f : files)
+    if (f.kind == FileKind::kParquet) check_whole(t->c_, f.path);
   // Files of one kind and packing next to each other are one scan; the scans follow each other in the order of the
   // files.
   const auto packing = [](const SourceFile& f) {
