@@ -325,6 +325,11 @@ void Pipeline::prepare() {
     const data::Prepared p = data::prepare(recipe_, *coder, data_folder_, data_access(recipe_));
     if (p.kept) log::info("dataset: {} (kept)", p.text());
     if (!p.kept || !noted(made)) note(made);
+    if (learned_from_ && !learned_from_->are_those_of(data_folder_))
+      fail_input(
+          "{}: the rows of {} have changed since the tokenizer was learned from them: run it again, which learns "
+          "it anew",
+          recipe_.source, learned_from_->name());
   }
   // What preparing needs beside its result, and leaves where it was killed at its end: no part of what the receipt
   // covers.

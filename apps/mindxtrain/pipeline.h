@@ -113,6 +113,7 @@ class Pipeline {
   kernels::KernelPlan plan_;
   std::string data_folder_, recipe_digest_, plan_digest_, data_digest_, base_digest_;
   std::string before_;                                 // below OUT: the checkpoint of the recipe before
+  std::unique_ptr<data::Texts> learned_from_;          // where the tokenizer was learned here, or kept
   std::map<std::string, std::string> judges_before_;   // of recipe:NAME as a reward model; below OUT: its checkpoint
   std::map<std::string, std::string> judges_fetched_;  // of the other reward models by name: their folders
   std::string base_weights_;                           // digests of the base's files, read once a process

@@ -216,10 +216,11 @@ void Pipeline::learn_tokenizer() {
   const config::Vocabulary vocabulary = *config::learned_vocabulary(recipe_);
   const std::string folder = o_.out + "/tokenizer", stamp = o_.out + "/tokenizer.json";
   const data::Access access = data_access(recipe_);
-  data::Texts texts(recipe_, access);
+  learned_from_ = std::make_unique<data::Texts>(recipe_, access);
+  data::Texts& texts = *learned_from_;
+  const std::string rows = texts.digest();  // before they are read: what changes meanwhile is another's
   const auto learned = [&] {
-    return OrderedJson{{"rows", texts.digest()}, {"vocab_size", vocabulary.size}, {"tokenizer", folder_digest(folder)}}
-               .dump(2) +
+    return OrderedJson{{"rows", rows}, {"vocab_size", vocabulary.size}, {"tokenizer", folder_digest(folder)}}.dump(2) +
            "\n";
   };
   if (!fs::exists(stamp) || !fs::exists(folder) || read_file(stamp) != learned()) {

@@ -113,6 +113,9 @@ class Texts {
   ~Texts();
   bool next(std::string_view* text);  // valid until the next call
   std::string digest() const;         // equal where the rows are equal
+  std::string name() const;           // of where they come from
+  // Whether the rows of a prepared folder came from files of these bytes, as they were when digest() was asked for.
+  bool are_those_of(const std::string& prepared) const;
 
  private:
   struct State;

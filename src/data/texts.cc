@@ -3,10 +3,12 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/stop.h"
 #include "data/prepare.h"
 #include "data/settings.h"
 #include "data/shape/example.h"
+#include "data/store/manifest.h"
 
 namespace mxt::data {
 
@@ -54,6 +56,18 @@ std::string Texts::digest() const {
     h.update(OrderedJson{{"files", std::move(files)}, {"rows", source->max_rows}, {"columns", source->columns}}.dump());
   }
   return h.hex();
+}
+
+std::string Texts::name() const { return s_->settings.train.text(); }
+
+bool Texts::are_those_of(const std::string& prepared) const {
+  const auto content = [](OrderedJson files) {
+    for (OrderedJson& f : files) f.erase("path");
+    return canonical_json(Json::parse(files.dump()));
+  };
+  const OrderedJson made = parse_ordered_json(read_manifest(prepared).inputs, prepared);
+  if (!made.contains("sources")) return true;  // given rollouts: finished ids
+  return content(made["sources"]) == content(s_->settings.train.describe());
 }
 
 }  // namespace mxt::data

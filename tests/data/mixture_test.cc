@@ -107,6 +107,19 @@ TEST_F(MixtureTest, TextsAreWhatATokenizerIsLearnedFrom) {
   EXPECT_NE(read(a).second, read(a + "," + b).second);
 }
 
+TEST_F(MixtureTest, RowsThatChangeAfterATokenizerWasLearnedFromThemAreSeen) {
+  write_rows("a.jsonl", 2, "text ");
+  const config::Recipe r = recipe("mixture: [{path: '" + path("a.jsonl") + "', columns: {body: text}}]");
+  const Texts texts(r, {});
+  texts.digest();
+  testing::ToyEncoder coder;
+  prepare(r, coder, path("same"));
+  EXPECT_TRUE(texts.are_those_of(path("same")));
+  write_rows("a.jsonl", 3, "text ");
+  prepare(r, coder, path("other"));
+  EXPECT_FALSE(texts.are_those_of(path("other")));
+}
+
 TEST_F(MixtureTest, EachSourceHasItsColumnsAndItsShare) {
   write_rows("a.jsonl", 100, "aaaaaaaaaaaaaaaa ");
   std::string chats;
