@@ -230,7 +230,7 @@ void Pipeline::learn_tokenizer() {
     how.stop = &g_stop;
     how.memory_limit = device::available_host_bytes() / 2;
     tokenizer::Trained made = train_byte_level_bpe(how, [&](std::string_view& t) { return texts.next(&t); });
-    check_filled(how, made, recipe_.source, vocabulary.setting);
+    check_filled(how, made, texts.name(), vocabulary.setting);
     const auto tok = tokenizer::Tokenizer::from_spec(std::move(made.spec));
     const UnfinishedFolder part(folder);
     tok->save(part.path());

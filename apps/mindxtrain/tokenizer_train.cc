@@ -115,7 +115,9 @@ void train(TokenizerTrainOptions& o) {
         fail_input("{}: holds {}, not a tokenizer alone: choose another --out", o.out, f);
   Texts texts(o);
   tokenizer::Trained made = train_byte_level_bpe(o.train, [&](std::string_view& t) { return texts.next(t); });
-  check_filled(o.train, made, o.inputs.front(), "--vocab-size");
+  check_filled(o.train, made,
+               o.inputs.size() == 1 ? o.inputs[0] : fmt::format("{} (and {} more)", o.inputs[0], o.inputs.size() - 1),
+               "--vocab-size");
   const auto result = tokenizer::Tokenizer::from_spec(std::move(made.spec));
   result->save(folder.path());
   replace_folder(folder.path(), o.out);
@@ -136,14 +138,14 @@ tokenizer::TrainOptions nanochat_tokenizer(int64_t vocab_size) {
 }
 
 // Nothing is written where the texts cannot fill the vocabulary.
-void check_filled(const tokenizer::TrainOptions& o, const tokenizer::Trained& made, const std::string& source,
+void check_filled(const tokenizer::TrainOptions& o, const tokenizer::Trained& made, const std::string& texts,
                   const std::string& setting) {
-  if (made.text_bytes == 0) fail_input("{}: holds no text to learn from", source);
+  if (made.text_bytes == 0) fail_input("{}: holds no text to learn from", texts);
   const auto there =
       static_cast<int64_t>(std::count(made.spec.model.present.begin(), made.spec.model.present.end(), true));
   const auto size = static_cast<int64_t>(made.spec.model.tokens.size());
   if (size < o.vocab_size)
-    fail_input("{}: the texts ({} bytes) hold no more pairs{} after {} tokens: give {} {} or more text", source,
+    fail_input("{}: the texts ({} bytes) hold no more pairs{} after {} tokens: give {} {} or more text", texts,
                made.text_bytes,
                o.min_count > 1 ? fmt::format(" that are seen {} times (--min-count)", o.min_count) : "", there, setting,
                size);

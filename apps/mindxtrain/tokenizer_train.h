@@ -11,8 +11,8 @@ namespace mxt::app {
 tokenizer::TrainOptions nanochat_tokenizer(int64_t vocab_size);
 
 // Refuses (kBadInput) what was learned from no text, or from texts that hold fewer pairs than the vocabulary asks for.
-// `source`: what the texts were read from; `setting`: what the size is called there.
-void check_filled(const tokenizer::TrainOptions& options, const tokenizer::Trained& made, const std::string& source,
+// `texts`: what they were read from; `setting`: what the size is called there.
+void check_filled(const tokenizer::TrainOptions& options, const tokenizer::Trained& made, const std::string& texts,
                   const std::string& setting);
 
 }  // namespace mxt::app

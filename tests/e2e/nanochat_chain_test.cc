@@ -176,7 +176,7 @@ TEST_F(NanochatChain, WhatCannotBeTrainedIsRefusedAndNothingIsHalfWritten) {
   refuses_base(base("texts/*.txt", 200), "vocab");
   write_file_atomic(f_ / "rows.jsonl", "");
   write_file_atomic(f_ / "texts/empty.md", "");
-  refuses_base(base("texts/empty.md"), "no text to learn from");
+  refuses_base(base("texts/empty.md"), "texts/empty.md (and 1 more sources): holds no text to learn from");
   write_file_atomic(f_ / "texts/one.md", "a");
   refuses_base(base("texts/one.md"), "hold no more pairs after");
   refuses_base(base("nothing/*.txt"), "nothing/*.txt");
