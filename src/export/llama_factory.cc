@@ -160,12 +160,15 @@ Settings llama_factory_settings(const Job& job) {
   // Texts are no turns of a conversation.
   if (!job.rows.chat) y["template"] = "empty";
   y["cutoff_len"] = r.data.seq_len;
-  const bool packs = r.data.packing && !r.hardware.cpu_lane() && !r.train.method.is_preference();
+  // Its packed texts are one text cut into blocks, with attention from one document to another.
+  const bool texts = y["stage"] == "pt",
+             packs = r.data.packing && !r.hardware.cpu_lane() && !r.train.method.is_preference() && !texts;
   y["packing"] = packs;
-  if (packs && y["stage"] == "sft") y["neat_packing"] = true;
-  if (r.data.packing && r.hardware.cpu_lane())
+  if (packs) y["neat_packing"] = true;
+  if (r.data.packing && (texts || r.hardware.cpu_lane()))
     s.differs.push_back(
-        "data.packing: a row is one document there, for want of flash attention; a step holds fewer tokens");
+        fmt::format("data.packing: a row is one document there, {}; a step holds fewer tokens",
+                    r.hardware.cpu_lane() ? "for want of flash attention" : "since packed texts would see each other"));
   if (r.data.max_samples && !job.rows.hub_id.empty()) y["max_samples"] = *r.data.max_samples;
   if (r.data.eval_fraction > 0) y["val_size"] = r.data.eval_fraction;
   y["disable_shuffling"] = !r.data.shuffle;

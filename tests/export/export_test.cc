@@ -103,6 +103,18 @@ TEST(Export, ScalesOfABaseInFourBitsAreSaidAsTheRecipeHasThem) {
     EXPECT_NE(why_not(target, job).find("train.method.double_quant"), std::string::npos) << target;
 }
 
+// LLaMA-Factory packs texts by joining and cutting them, with attention across documents.
+TEST(Export, TextsThatWouldSeeEachOtherAreNotPacked) {
+  const std::string f = fresh("packed_texts");
+  write_file_atomic(f + "/rows.jsonl", "{\"text\": \"one\"}\n{\"text\": \"two\"}\n");
+  const config::Recipe r = recipe("{source: local, path: " + f + "/rows.jsonl, seq_len: 64}", "{kind: cpt}", kCosine);
+  const Job job = job_of(r, f);
+  const std::string text = settings("llama_factory", job);
+  EXPECT_NE(text.find("\npacking: false\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("data.packing: a row is one document there, since packed texts"), std::string::npos) << text;
+  EXPECT_NE(settings("axolotl", job).find("\nsample_packing: true\n"), std::string::npos);
+}
+
 TEST(Export, ARewardModelKeepsItsWeight) {
   const std::string f = fresh("reward_weight");
   write_file_atomic(f + "/rows.jsonl", "{\"prompt\": \"2+2=\", \"answer\": \"4\"}\n");
