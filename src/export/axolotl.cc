@@ -250,8 +250,9 @@ Settings axolotl_settings(const Job& job) {
     s.yaml["val_set_size"] = r.data.eval_fraction;
   put_schedule(job, &s);
   put_rest(job, &s);
-  if (!r.train.method.lora)
-    s.differs.push_back("weights: held and updated in bfloat16 there; here they have an fp32 master");
+  if (!r.train.method.lora && r.train.precision != config::Precision::kFloat32)
+    s.differs.push_back(fmt::format("weights: held and updated in {} there; here they have an fp32 master",
+                                    config::text_of(r.train.precision)));
   note_data(job, &s);
   if (r.data.shuffle) s.differs.push_back("order: rows are shuffled by another generator, from the same seed");
   list_stages(job, &s);

@@ -73,7 +73,9 @@ Schedule schedule_of(const Job& job, std::string_view title, Settings* s) {
 }
 
 std::string weight_dtype(const config::Recipe& r) {
-  return r.train.method.lora ? std::string(config::text_of(r.model.torch_dtype)) : "float32";
+  // Without autocast a product is computed in the type that its weights are held in.
+  const bool whole = !r.train.method.lora || r.train.precision == config::Precision::kFloat32;
+  return whole ? "float32" : std::string(config::text_of(r.model.torch_dtype));
 }
 
 bool evaluates(const Job& job) {

@@ -142,6 +142,9 @@ Settings llama_factory_settings(const Job& job) {
   refuse_own(job, kTitle, {"use_dora", "init_lora_weights", "modules_to_save", "neftune_noise_alpha"});
   need_method(job, kTitle, {K::kFull, K::kLora, K::kQLora, K::kCpt, K::kDpo, K::kOrpo, K::kKto, K::kReward});
   refuse(job, kTitle, {"eight_bit", "mxfp4", "muon", "chat_template", "tokenizer"});
+  // Unless bf16 or fp16 is asked for it takes the narrowest type that the card has, of the weights too.
+  if (r.train.precision == config::Precision::kFloat32 && !r.hardware.cpu_lane())
+    cannot(job, kTitle, "train.precision", "train in float32 on a GPU");
   Settings s;
   OrderedJson& y = s.yaml;
   y["model_name_or_path"] = job.base.name;

@@ -103,6 +103,17 @@ TEST(Export, ScalesOfABaseInFourBitsAreSaidAsTheRecipeHasThem) {
     EXPECT_NE(why_not(target, job).find("train.method.double_quant"), std::string::npos) << target;
 }
 
+// A base in bfloat16 without autocast is multiplied in bfloat16, and LLaMA-Factory settles the type itself.
+TEST(Export, ProductsInFloat32AreThatEverywhere) {
+  const config::Recipe r = recipe(kToolCalls, "{kind: lora, r: 8}", std::string(kCosine) + "  precision: float32\n"),
+                       cpu = recipe(kToolCalls, "{kind: lora, r: 8}", std::string(kCosine) + "  precision: float32\n",
+                                    "{name: Qwen/Qwen3-0.6B}", "{name: cpu}");
+  const Job job = job_of(r, fresh("float32")), on_cpu = job_of(cpu, fresh("float32_cpu"));
+  EXPECT_NE(settings("trl", job).find("\ndtype: float32\n"), std::string::npos) << settings("trl", job);
+  EXPECT_NE(why_not("llama_factory", job).find("train.precision"), std::string::npos);
+  EXPECT_EQ(why_not("llama_factory", on_cpu), "");
+}
+
 // LLaMA-Factory packs texts by joining and cutting them, with attention across documents.
 TEST(Export, TextsThatWouldSeeEachOtherAreNotPacked) {
   const std::string f = fresh("packed_texts");
