@@ -45,18 +45,25 @@ Family family_of(const Job& job) {
 
 void put_lora(const Job& job, OrderedJson& m) {
   const config::Lora& lora = *job.recipe.train.method.lora;
+  const auto no = [&](const std::string& what) { cannot(job, kTitle, "train.method.target_modules", what); };
   OrderedJson attention = OrderedJson::array();
   int mlp = 0;
+  bool head = false;
   for (const std::string& t : linear_modules(lora)) {
-    const bool gate = t == "gate_proj" || t == "up_proj" || t == "down_proj";
-    mlp += gate;
-    if (!gate) attention.push_back(t == "o_proj" ? "output_proj" : t);
+    if (t == "gate_proj" || t == "up_proj" || t == "down_proj")
+      ++mlp;
+    else if (t == "q_proj" || t == "k_proj" || t == "v_proj" || t == "o_proj")
+      attention.push_back(t == "o_proj" ? "output_proj" : t);
+    else if (t == "lm_head" && !job.base.config->tie_embeddings)
+      head = true;
+    else
+      no("put an adapter on " + t + (t == "lm_head" ? ", which is the embedding's matrix" : ""));
   }
-  if (mlp != 0 && mlp != 3)
-    cannot(job, kTitle, "train.method.target_modules", "put adapters on some of the MLP's matrices and not on all");
+  if (attention.empty()) no("put adapters on none of attention's matrices");
+  if (mlp != 0 && mlp != 3) no("put adapters on some of the MLP's matrices and not on all");
   m["lora_attn_modules"] = attention;
   m["apply_lora_to_mlp"] = mlp == 3;
-  m["apply_lora_to_output"] = false;
+  m["apply_lora_to_output"] = head;
   m["lora_rank"] = lora.r;
   m["lora_alpha"] = lora.alpha;
   m["lora_dropout"] = lora.dropout;

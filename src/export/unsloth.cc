@@ -36,6 +36,11 @@ Settings unsloth_settings(const Job& job) {
          {"lora_plus", "init_adapter", "eight_bit", "mxfp4", "scales_in_fp32", "other_than_bfloat16", "muon",
           "router_aux_loss", "chat_template", "tokenizer", "revision"});
   if (r.hardware.cpu_lane()) cannot(job, kTitle, "hardware.name", "train on a CPU");
+  // Named as targets these train whole there (_redirect_embedding_targets).
+  if (const auto& lora = t.method.lora)
+    for (const std::string& target : lora->target_modules)
+      if (target.ends_with("lm_head") || target.ends_with("embed_tokens"))
+        cannot(job, kTitle, "train.method.target_modules", "put an adapter on " + target);
   Settings s;
   s.yaml["model"] = job.base.name;
   s.yaml["data"] = data_of(job, &s);

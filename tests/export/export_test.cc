@@ -226,6 +226,20 @@ TEST(Export, TorchtuneBuildsAModelFromItsSizes) {
   Job with = job_of(dora, f, "qwen2");
   with.base.config = job.base.config;
   expect_golden("dora", "torchtune", with);
+  // A name that is none of its own would be passed over there.
+  const auto targets = [&](const std::string& names, bool tied) {
+    const config::Recipe of =
+        recipe(kPairs, "{kind: dpo, lora: {r: 8, target_modules: [" + names + "]}}", kCosine, "{name: " + model + "}");
+    Job on = job_of(of, f, "qwen2");
+    on.base.config = job.base.config;
+    on.base.config->tie_embeddings = tied;
+    const std::string why = why_not("torchtune", on);
+    return why.empty() ? settings("torchtune", on) : why;
+  };
+  EXPECT_NE(targets("q_proj, lm_head", false).find("apply_lora_to_output: true\n"), std::string::npos);
+  EXPECT_NE(targets("q_proj, lm_head", true).find("lm_head, which is the embedding's"), std::string::npos);
+  EXPECT_NE(targets("q_proj, embed_tokens", false).find("an adapter on embed_tokens"), std::string::npos);
+  EXPECT_NE(targets("gate_proj, up_proj, down_proj", false).find("none of attention's"), std::string::npos);
   const config::Recipe full = recipe("{source: local, path: " + f + "/rows.jsonl, seq_len: 64}", "{kind: full}",
                                      kCosine, "{name: " + model + "}");
   write_file_atomic(
