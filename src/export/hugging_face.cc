@@ -123,7 +123,7 @@ void put_training_arguments(const Job& job, std::string_view title, Settings* s)
   y["report_to"] = trackers.empty() ? OrderedJson("none") : trackers;
 }
 
-void note_data(const Job& job, Settings* s) {
+void note_data(const Job& job, Settings* s, bool holds_out) {
   const config::Recipe& r = job.recipe;
   const bool hub = !job.rows.hub_id.empty();
   if (hub && data::curates(r.data))
@@ -132,7 +132,9 @@ void note_data(const Job& job, Settings* s) {
   if (hub && r.data.sql) s->differs.push_back("data.sql: the Hub's rows are read as they are");
   if (hub && !r.data.columns.empty())
     s->differs.push_back("data.columns: columns must have the names that it looks for");
-  if (r.data.eval_fraction > 0) s->differs.push_back("data.eval_fraction: other rows are held out, as many");
+  if (r.data.eval_fraction > 0)
+    s->differs.push_back(holds_out ? "data.eval_fraction: other rows are held out, as many"
+                                   : "data.eval_fraction: no row is held out there, all are trained on");
   if (!r.data.mixture.empty()) s->differs.push_back("data.mixture: sources one after another, without their weights");
   if (job.rows.form != Form::kTokens)
     s->differs.push_back(

@@ -30,6 +30,7 @@ bool evaluates(const Job& job);
 std::string weight_dtype(const config::Recipe& recipe);
 
 // How rows and their cleaning differ in a trainer that tokenizes them itself; what stands in the recipe and not there.
-void note_data(const Job& job, Settings* s);
+// `holds_out`: whether it leaves out of training what the recipe holds out.
+void note_data(const Job& job, Settings* s, bool holds_out = true);
 
 }  // namespace mxt::exporting

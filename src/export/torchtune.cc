@@ -235,9 +235,10 @@ Settings torchtune_settings(const Job& job) {
   if (t.precision == config::Precision::kFloat16) cannot(job, kTitle, "train.precision", "train in float16");
   if (y["dtype"] == "bf16")
     s.differs.push_back("weights: what trains is held and updated in bfloat16 there; here it has an fp32 master");
-  note_data(job, &s);
+  note_data(job, &s, false);
   if (r.data.shuffle) s.differs.push_back("order: rows are shuffled by another generator, from the same seed");
   if (t.eval_every) s.absent.push_back("train.eval_every: no evaluation while training");
+  if (!t.report_to.empty()) s.absent.push_back("train.report_to: what it logs stands in out/logs alone");
   if (t.save_every) s.absent.push_back("train.save_every: saved after each epoch");
   list_stages(job, &s);
   const int64_t processes = r.hardware.gpus * r.hardware.nodes;

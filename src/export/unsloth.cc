@@ -79,6 +79,8 @@ Settings unsloth_settings(const Job& job) {
   for (const auto tracker : t.report_to) {
     if (tracker == config::Tracker::kWandb) logging["enable_wandb"] = true;
     if (tracker == config::Tracker::kTensorboard) logging["enable_tensorboard"] = true;
+    if (tracker != config::Tracker::kWandb && tracker != config::Tracker::kTensorboard)
+      s.absent.push_back(fmt::format("train.report_to: {} is not written", config::text_of(tracker)));
   }
   logging["wandb_project"] = r.meta.project;
   s.yaml["logging"] = logging;
@@ -86,7 +88,7 @@ Settings unsloth_settings(const Job& job) {
       "train.optimizer: AdamW in 8 bits, betas 0.9 and 0.999, clipping at 1: it takes rate and decay alone");
   s.differs.push_back("train.schedule.type: linear there");
   if (t.eval_every) s.absent.push_back("train.eval_every: no evaluation while training");
-  note_data(job, &s);
+  note_data(job, &s, false);
   list_stages(job, &s);
   s.command = "unsloth train --config " + job.out + "/unsloth.yaml";
   return s;

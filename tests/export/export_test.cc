@@ -126,6 +126,23 @@ TEST(Export, TextsThatWouldSeeEachOtherAreNotPacked) {
   EXPECT_NE(settings("axolotl", job).find("\nsample_packing: true\n"), std::string::npos);
 }
 
+// Unsloth moves a head or an embedding among the targets to what trains whole, and holds no row out.
+TEST(Export, WhatUnslothTrainsOtherwiseIsSaid) {
+  const config::Recipe adapted = recipe(kToolCalls, "{kind: lora, target_modules: [q_proj, lm_head]}", kCosine);
+  const Job head = job_of(adapted, fresh("head"));
+  EXPECT_NE(why_not("unsloth", head).find("put an adapter on lm_head"), std::string::npos);
+  const std::string f = fresh("held_out");
+  write_file_atomic(
+      f + "/rows.jsonl",
+      "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"}]}\n");
+  const config::Recipe split = recipe("{source: local, path: " + f + "/rows.jsonl, seq_len: 64, eval_fraction: 0.25}",
+                                      "{kind: lora}", std::string(kCosine) + "  report_to: [wandb, mlflow]\n");
+  const Job part = job_of(split, f);
+  EXPECT_NE(settings("unsloth", part).find("no row is held out there"), std::string::npos);
+  EXPECT_NE(settings("unsloth", part).find("train.report_to: mlflow is not written"), std::string::npos);
+  EXPECT_NE(settings("axolotl", part).find("other rows are held out, as many"), std::string::npos);
+}
+
 TEST(Export, ARewardModelKeepsItsWeight) {
   const std::string f = fresh("reward_weight");
   write_file_atomic(f + "/rows.jsonl", "{\"prompt\": \"2+2=\", \"answer\": \"4\"}\n");
