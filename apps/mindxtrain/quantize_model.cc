@@ -98,10 +98,6 @@ void keep_sources(const QuantizeJob& job) {
       fail_input("--out {}: the copy would take the place of what it is made of: choose another folder", job.out);
 }
 
-}  // namespace
-
-namespace {
-
 // Of a recipe that starts from another the model that the first of them starts from: what is trained keeps its family.
 // None where it is not here, or nobody can read it, which is said elsewhere.
 std::optional<formats::ModelConfig> known_config(const config::Recipe& first) try {
