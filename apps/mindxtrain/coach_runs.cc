@@ -21,7 +21,7 @@
 namespace mxt::app {
 namespace {
 
-constexpr size_t kLogBytes = 64 << 10, kMaxManifest = 4 << 20, kMaxName = 200, kMaxTags = 20;
+constexpr size_t kLogBytes = 64 << 10, kMaxManifest = 4 << 20, kMaxName = 200;
 
 std::string utc(int64_t t) {
   if (t == 0) return "";
@@ -185,29 +185,33 @@ std::string CoachDesk::note_run(const std::string& key, const std::string& chang
       serve::refuse(field, "{} must be a text of at most {} bytes without control characters", field, kMaxName);
     return s;
   };
-  for (const auto& [field, v] : body.items()) {
-    if (field == "name") {
-      f.note.name = text(v, "name");
-    } else if (field == "tags") {
-      if (!v.is_array() || v.size() > kMaxTags)
-        serve::refuse("tags", "tags must be a list of at most {} texts", kMaxTags);
-      f.note.tags.clear();
-      for (const auto& t : v)
-        if (std::string tag = text(t, "tags");
-            !tag.empty() && std::find(f.note.tags.begin(), f.note.tags.end(), tag) == f.note.tags.end())
-          f.note.tags.push_back(std::move(tag));
-    } else if (field == "archived") {
-      if (!v.is_boolean()) serve::refuse("archived", "archived must be true or false");
-      f.note.archived = v.get<bool>();
-    } else {
-      serve::refuse(field, "unrecognized request argument: {}", replace_invalid_utf8(field));
+  const auto apply = [&](registry::Note& note) {
+    for (const auto& [field, v] : body.items()) {
+      if (field == "name") {
+        note.name = text(v, "name");
+      } else if (field == "tags") {
+        if (!v.is_array() || v.size() > registry::Note::kMostTags)
+          serve::refuse("tags", "tags must be a list of at most {} texts", registry::Note::kMostTags);
+        note.tags.clear();
+        for (const auto& t : v)
+          if (std::string tag = text(t, "tags");
+              !tag.empty() && std::find(note.tags.begin(), note.tags.end(), tag) == note.tags.end())
+            note.tags.push_back(std::move(tag));
+      } else if (field == "archived") {
+        if (!v.is_boolean()) serve::refuse("archived", "archived must be true or false");
+        note.archived = v.get<bool>();
+      } else {
+        serve::refuse(field, "unrecognized request argument: {}", replace_invalid_utf8(field));
+      }
     }
-  }
+  };
   auto registry = registry::Registry::open(registry_path_);
-  if (f.run)
-    registry.set_note(f.run->id, f.note);
-  else
+  if (f.run) {
+    f.note = registry.change_note(f.run->id, apply);
+  } else {
+    apply(f.note);
     registry.set_waiting_note(f.folder, f.note);
+  }
   return answer_text(summary(f));
 }
 

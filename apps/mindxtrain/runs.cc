@@ -115,9 +115,7 @@ void show_run(const RunsOptions& o) {
 void note(const RunsOptions& o, const std::function<void(registry::Note&)>& change) {
   auto registry = open_registry();
   const Run r = find(registry, o.runs.at(0));
-  registry::Note n = r.note;
-  change(n);
-  registry.set_note(r.id, n);
+  const registry::Note n = registry.change_note(r.id, change);
   std::printf("run %lld: %s%s%s%s\n", static_cast<long long>(r.id),
               printable(n.name.empty() ? r.run_name : n.name).c_str(), n.tags.empty() ? "" : "  #",
               fmt::format("{}", fmt::join(n.tags, " #")).c_str(), n.archived ? "  (archived)" : "");
@@ -240,9 +238,12 @@ void add_runs(CLI::App& app) {
   rename->callback([o] { note(*o, [&](registry::Note& n) { n.name = o->name.empty() ? "" : name_of_run(o->name); }); });
   tag->callback([o] {
     note(*o, [&](registry::Note& n) {
+      const size_t before = n.tags.size();
       for (const auto& t : o->tags)
         if (const std::string s = name_of_run(t); !contains(n.tags, s)) n.tags.push_back(s);
       std::erase_if(n.tags, [&](const std::string& t) { return contains(o->without, t); });
+      if (n.tags.size() > std::max(before, registry::Note::kMostTags))
+        fail_input("a run has at most {} tags: take some away by --remove", registry::Note::kMostTags);
     });
   });
   archive->callback([o] { note(*o, [&](registry::Note& n) { n.archived = !o->undo; }); });

@@ -277,6 +277,24 @@ void Registry::set_note(int64_t id, const Note& note) {
         .next();
 }
 
+Note Registry::change_note(int64_t id, const std::function<void(Note&)>& change) {
+  db_->run("BEGIN IMMEDIATE");
+  try {
+    Note note;
+    {
+      Db::Statement s(*db_, "SELECT name, tags, archived FROM run_notes WHERE run=?", id);
+      if (s.next()) note = note_of(s.text(0), s.text(1), s.integer(2));
+    }
+    change(note);
+    set_note(id, note);
+    db_->run("COMMIT");
+    return note;
+  } catch (...) {
+    db_->run("ROLLBACK");
+    throw;
+  }
+}
+
 void Registry::set_waiting_note(const std::string& folder, const Note& note) {
   if (note == Note{})
     Db::Statement(*db_, "DELETE FROM notes WHERE folder=?", folder).next();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -25,6 +26,7 @@ std::string whole_name(const std::string& folder);
 // What a person says of a run; it outlives its attempts. Of a job whose run has not begun: the run takes it over.
 struct Note {
   std::string name;  // instead of the recipe's run_name; "" none
+  static constexpr size_t kMostTags = 20;
   std::vector<std::string> tags;
   bool archived = false;  // left out of lists unless asked for
   bool operator==(const Note&) const = default;
@@ -80,6 +82,8 @@ class Registry {
 
   // An empty note is none.
   void set_note(int64_t id, const Note& note);
+  // What is there, changed, and what it is then. No other process changes it between; where `change` throws, it stays.
+  Note change_note(int64_t id, const std::function<void(Note&)>& change);
   // Of the run that will begin in `folder` (absolute), where a job waits to begin it.
   void set_waiting_note(const std::string& folder, const Note& note);
   std::map<std::string, Note> waiting_notes() const;  // by folder

@@ -59,6 +59,17 @@ TEST_F(Runs, AreNamedTaggedFoundArchivedAndTakenOut) {
   EXPECT_TRUE(fs::exists(f / "b/checkpoint"));
 }
 
+TEST_F(Runs, HaveSoManyTagsAsThePageTakes) {
+  train("one", "a");
+  std::string tags;
+  for (int i = 0; i < 20; ++i) tags += " t" + std::to_string(i);
+  EXPECT_EQ(runs("tag 1" + tags).code, 0);
+  const cli::Result r = runs("tag 1 more");
+  EXPECT_EQ(r.code, 1);
+  EXPECT_NE(r.out.find("a run has at most 20 tags: take some away by --remove"), std::string::npos) << r.out;
+  EXPECT_EQ(runs("tag 1 more --remove t0").code, 0);
+}
+
 // Both columns begin where they do for a name of plain letters.
 TEST_F(Runs, ListsCutLongNamesBetweenCharacters) {
   train("one", "a");

@@ -189,6 +189,31 @@ TEST_F(RegistryTest, RunsAreNamedTaggedAndArchived) {
   EXPECT_EQ(r.find(std::to_string(a))->note, Note{});
 }
 
+// Each of many at once adds its own word to what the others have said.
+TEST_F(RegistryTest, ChangesOfOneNoteDoNotLoseEachOther) {
+  Registry r = Registry::open(path_);
+  const int64_t a = r.begin("out/a", "p", "n", "hash1", "run");
+  constexpr int kMany = 8;
+  for (int i = 0; i < kMany; ++i)
+    if (fork() == 0) {
+      const auto add = [&](Note& n) {
+        usleep(2000);
+        n.tags.push_back(std::to_string(i));
+      };
+      Registry::open(path_).change_note(a, add);
+      _exit(0);
+    }
+  for (int i = 0; i < kMany; ++i) wait(nullptr);
+  EXPECT_EQ(r.find(std::to_string(a))->note.tags.size(), static_cast<size_t>(kMany));
+  const auto fails = [](Note& n) {
+    n.tags.clear();
+    fail_input("no");
+  };
+  EXPECT_THROW(r.change_note(a, fails), Error);
+  EXPECT_EQ(r.find(std::to_string(a))->note.tags.size(), static_cast<size_t>(kMany));
+  EXPECT_EQ(r.change_note(a, [](Note& n) { n = {}; }), Note{});
+}
+
 TEST_F(RegistryTest, WhatIsSaidOfARunIsNotSaidOfTheNextInItsFolder) {
   Registry r = Registry::open(path_);
   const int64_t a = r.begin("out/a", "p", "n", "hash1", "run");
