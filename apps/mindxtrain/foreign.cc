@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/stop.h"
 #include "base/text.h"
 #include "base/threads.h"
 #include "config/model_table.h"
@@ -161,8 +162,14 @@ TrlPython find_trl() {
   close(nowhere);
   answer.close_write();
   std::string text;
-  read_lines(answer.read, [&](const std::string& line) { text = line; }, [] {});
-  if (wait_for(pid) == 0) trl.versions = Json::parse(text, nullptr, false);
+  read_lines(
+      answer.read, [&](const std::string& line) { text = line; },
+      [&] {
+        if (g_stop.load()) kill(-pid, SIGKILL);  // importing torch may take a minute
+      });
+  const int code = wait_for(pid);
+  check_stop(&g_stop);
+  if (code == 0) trl.versions = Json::parse(text, nullptr, false);
   if (!trl.versions.is_object())
     fail_missing("train.backend trl: {} has no trl and peft that can be imported: {}", trl.python, how);
   return trl;

@@ -159,6 +159,23 @@ TEST(Backend, TrlTrainsOurRowsAndItsCheckpointPassesOurReceipt) {
   }
 }
 
+// On a busy machine importing torch takes minutes.
+TEST(Backend, IsStoppedWhilePythonIsAskedForItsPackages) {
+  Folder f("backend_asked");
+  const std::string slow = f / "python", asked = f / "asked";
+  write_file_atomic(slow, "#!/bin/sh\ntouch '" + asked + "'\nsleep 100\n");
+  fs::permissions(slow, fs::perms::owner_all);
+  write_file_atomic(f / "r.yaml", recipe({.extra = "  backend: trl\n"}));
+  const std::string before = python();
+  setenv("MINDXTRAIN_PYTHON", slow.c_str(), 1);
+  const pid_t child = start({"run", f / "r.yaml", "--out", f / "out"});
+  setenv("MINDXTRAIN_PYTHON", before.c_str(), 1);
+  for (int i = 0; i < 600 && !fs::exists(asked); ++i) usleep(100'000);
+  const auto since = std::chrono::steady_clock::now();
+  EXPECT_EQ(stop(child, SIGINT), 4);
+  EXPECT_LT(std::chrono::steady_clock::now() - since, std::chrono::seconds(50));
+}
+
 TEST(Backend, TrlIsStoppedSafelyAndGoesOn) {
   if (!has_trl()) GTEST_SKIP() << "trl and peft are not installed for " << python();
   Folder f("backend_stop");
