@@ -196,7 +196,7 @@ TEST(Errors, ARefusedTrainingLosesNothing) {
   EXPECT_EQ(read_file(f / "out/train.json"), record);
   EXPECT_EQ(read_file(f / "out/quantized/model"), "x");
   fs::copy(f / "out/checkpoints/step-2", f / "out/checkpoints/step-3");
-  expect_error(cli::run(train + " --resume-from 3"), 1, {"step-3/state.json", "state of step 2"});
+  expect_error(cli::run(train + " --resume-from 3"), 1, {"step-3/state.json", "it is of step 2"});
   EXPECT_EQ(read_file(f / "out/train.json"), record);
   fs::remove_all(f / "out/checkpoints/step-3");
   std::string other = cli::recipe(t);
