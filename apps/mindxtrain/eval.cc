@@ -82,8 +82,7 @@ std::optional<OrderedJson> measure_plain(const EvalOptions& o, const TokenizerBu
 }
 
 // What a recipe says, where the command line does not.
-void take_from_recipe(EvalOptions& o) {
-  const config::Recipe recipe = config::load_recipe(o.config);
+void take_from_recipe(EvalOptions& o, const config::Recipe& recipe) {
   if (!recipe.eval) fail_input("{}: the recipe has no section eval", o.config);
   const config::Harness& h = recipe.eval->harness;
   if (o.harness.tasks.empty()) o.harness.tasks = h.tasks;
@@ -115,7 +114,8 @@ void evaluate_model(EvalOptions& o) {
     }
   h.fewshot_always = h.fewshot.has_value();
   h.limit = o.limit;
-  if (!o.config.empty()) take_from_recipe(o);
+  std::optional<config::Recipe> recipe;
+  if (!o.config.empty()) take_from_recipe(o, recipe.emplace(config::load_recipe(o.config)));
   const bool plain = !o.text.empty() || !o.synth.empty() || !o.core.empty() || !o.chat_core.empty() || !o.bpb.empty();
   if (h.tasks.empty() && !plain)
     fail_input(
@@ -127,7 +127,8 @@ void evaluate_model(EvalOptions& o) {
   set_threads(o.threads);
   h.model = resolve_model(h.model_name, std::nullopt);
   h.type = compute_type(o.dtype, h.model, h.device);
-  const TokenizerBundle text = load_text_side(h.model, h.adapter);
+  TokenizerBundle text = load_text_side(h.model, h.adapter);
+  if (recipe) take_tools_in(*recipe, &text);  // as its rows have them
   OrderedJson measured = OrderedJson::object();
   if (plain) {
     const auto plainly = measure_plain(o, text);

@@ -353,6 +353,17 @@ std::optional<data::PictureRules> rules_of(const config::Recipe& recipe, const s
 
 }  // namespace
 
+void take_tools_in(const config::Recipe& recipe, TokenizerBundle* side) {
+  if (recipe.data.tools_in != config::ToolsIn::kSystem) return;
+  if (side->chat_source.empty())
+    fail_input(
+        "{}: data.tools_in: system is written by the chat template, and the model has none: set "
+        "model.chat_template",
+        recipe.source);
+  side->chat_source = tokenizer::with_tools_as_text(side->chat_source), side->tool_source.clear();
+  side->chat = compile_template(*side->tok, side->chat_source, "chat template with tools as text");
+}
+
 TokenizerBundle text_side_of(const config::Recipe& recipe, const std::string& model_path, Fetch fetch) {
   TokenizerBundle s;
   s.pictures = rules_of(recipe, model_path, nullptr);
@@ -371,15 +382,7 @@ TokenizerBundle text_side_of(const config::Recipe& recipe, const std::string& mo
     s = with_template(s, *recipe.model.chat_template);
   else
     take_own_templates(s, "chat template");
-  if (recipe.data.tools_in == config::ToolsIn::kSystem) {
-    if (s.chat_source.empty())
-      fail_input(
-          "{}: data.tools_in: system is written by the chat template, and the model has none: set "
-          "model.chat_template",
-          recipe.source);
-    s.chat_source = tokenizer::with_tools_as_text(s.chat_source), s.tool_source.clear();
-    s.chat = compile_template(*s.tok, s.chat_source, "chat template with tools as text");
-  }
+  take_tools_in(recipe, &s);
   return s;
 }
 

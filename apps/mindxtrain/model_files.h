@@ -71,6 +71,9 @@ data::Access data_access(const config::Recipe& recipe, Fetch fetch = Fetch::kAll
 TokenizerBundle text_side_of(const config::Recipe& recipe, const std::string& model_path,
                              Fetch fetch = Fetch::kAllowed);
 
+// data.tools_in of a recipe, for a side that may have been trained with it.
+void take_tools_in(const config::Recipe& recipe, TokenizerBundle* side);
+
 // What makes tokens of the recipe's rows. Of a Hub model its tokenizer and configuration are fetched, not its weights.
 std::unique_ptr<data::SampleEncoder> coder_of(const config::Recipe& recipe, Fetch fetch = Fetch::kAllowed);
 // `model_vocab`: ids of finished rows must lie below it.
