@@ -30,7 +30,7 @@ std::vector<std::string> types_of(const ModelConfig& c) {
 
 TEST(ModelConfig, WhatIsRefusedIsShownAsItStands) {
   refused(R"({"model_type":"llama","eos_token_id":123456789012345678901})", Exit::kBadInput,
-          "\"eos_token_id\" is 123456789012345678901: it must hold whole numbers");
+          "\"eos_token_id\" is 123456789012345678901: it must hold whole numbers below 2^31");
   refused(R"({"model_type":"llama","hidden_size":[-123456789012345678901]})", Exit::kBadInput,
           "\"hidden_size\" is [-123456789012345678901]: it must be a whole number");
   // No character is cut in halves, and none moves the cursor.

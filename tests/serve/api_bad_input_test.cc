@@ -29,8 +29,8 @@ TEST(Api, FieldsWithoutEffectHaveTypesToo) {
     EXPECT_EQ(a.status, 400) << name << " " << value.dump() << " " << a.body.substr(0, 200);
   };
   for (const auto& w : wrong) {
-    for (const char* name :
-         {"user", "safety_identifier", "prompt_cache_key", "service_tier", "store", "metadata", "reasoning_effort"})
+    for (const char* name : {"user", "safety_identifier", "prompt_cache_key", "service_tier", "store", "metadata",
+                             "reasoning_effort", "modalities"})
       refused("/v1/chat/completions", chat(), name, w);
     for (const char* name : {"user", "add_special_tokens"})
       refused("/v1/completions", {{"prompt", "a"}, {"max_tokens", 1}}, name, w);
@@ -42,7 +42,7 @@ TEST(Api, FieldsWithoutEffectHaveTypesToo) {
   }
   auto r = chat();
   r["user"] = r["safety_identifier"] = "u", r["store"] = false, r["metadata"] = {{"a", "b"}},
-  r["reasoning_effort"] = "low", r["service_tier"] = "auto";
+  r["reasoning_effort"] = "low", r["service_tier"] = "auto", r["modalities"] = {"text"};
   EXPECT_EQ(post("/v1/chat/completions", r).status, 200);
   EXPECT_EQ(post("/tokenize", {{"model", "other"}, {"prompt", "a"}}).status, 404);
 }

@@ -76,7 +76,7 @@ class Keys {
     if (!v) return out;
     const auto one = [&](const OrderedJson& x) {
       if (!x.is_number_integer() || (x.is_number_unsigned() && x.get<uint64_t>() > std::numeric_limits<int32_t>::max()))
-        fail_input("{}: \"{}\" is {}: it must hold whole numbers", source_, name, shown(*v));
+        fail_input("{}: \"{}\" is {}: it must hold whole numbers below 2^31", source_, name, shown(*v));
       out.push_back(x.get<int64_t>());
     };
     if (v->is_array()) {

@@ -309,7 +309,7 @@ void chat_completions(OperatorState& s, const HttpRequest& http, std::shared_ptr
   if (f.has("chat_template")) refuse("chat_template", "a request's own chat template is not accepted");
   f.only({"messages", "max_completion_tokens", "top_logprobs", "tools", "tool_choice", "parallel_tool_calls",
           "response_format", "chat_template_kwargs", "reasoning_effort", "store", "metadata", "service_tier",
-          "safety_identifier", "prompt_cache_key", "add_generation_prompt", "continue_final_message"},
+          "safety_identifier", "prompt_cache_key", "modalities", "add_generation_prompt", "continue_final_message"},
          kCommonNames);
   // Taken from clients and without effect here: checked all the same, so that a mistake does not wait for another
   // server.
@@ -320,6 +320,8 @@ void chat_completions(OperatorState& s, const HttpRequest& http, std::shared_ptr
     for (const auto& [key, value] : m->items())
       if (!value.is_string()) refuse("metadata", "metadata must be an object of texts");
   }
+  if (const OrderedJson* m = f.get("modalities"); m && *m != OrderedJson::array({"text"}))
+    refuse("modalities", "modalities must be [\"text\"]: answers are text");
   std::string model;
   const int adapter = s.adapter_of(f, model);
   for (const char* name : {"max_tokens", "max_completion_tokens"})
