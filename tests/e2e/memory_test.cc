@@ -57,10 +57,11 @@ TEST(Memory, OfASmallRunIsPlannedWithItsProcess) {
   write_file_atomic(f / "rows.jsonl", rows_of(128, 32000));
   write_file_atomic(f / "r.yaml",
                     recipe("null", "source: local, path: \"" + (f / "rows.jsonl") + "\"", "{kind: lora, r: 4}"));
+  // Beside other tests more of the files' pages is held at times: the run that held least is the program's own.
   const auto plan = static_cast<double>(planned(f / "r.yaml")),
-             had = static_cast<double>(held(f / "r.yaml", f / "out"));
-  // 0.4 to 1.3 % on a machine at rest; beside other tests its files' pages have made it 4.4 %.
-  EXPECT_NEAR(plan / had, 1, 0.06) << plan << " planned, " << had << " held";
+             had = static_cast<double>(
+                 std::min({held(f / "r.yaml", f / "a"), held(f / "r.yaml", f / "b"), held(f / "r.yaml", f / "c")}));
+  EXPECT_NEAR(plan / had, 1, 0.04) << plan << " planned, " << had << " held";
 }
 
 // Logits of a step are of its answers' tokens, not of all that the head takes at once.
