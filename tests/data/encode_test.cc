@@ -122,6 +122,21 @@ TEST(Encode, CompletionsAreEncodedWithTheirPromptAndEnded) {
   EXPECT_EQ(joined.labels, (Ids{kNo, kNo, kIsFour, kEnd}));  // the joining token holds the answer's beginning
 }
 
+TEST(Encode, ATokenThatJoinsPromptAndCompletionIsSaid) {
+  const auto said = [](const char* row, const EncodeRules& rules = {}) {
+    ::testing::internal::CaptureStderr();
+    const Document d = encode(row, rules);
+    EXPECT_EQ(d.ids.back(), kEnd);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_NE(said(R"({"prompt":"2+2=","completion":"4"})").find("it is trained as a whole"), std::string::npos);
+  EXPECT_NE(said(R"({"prompt":"=","completion":"4"})").find("which nothing predicts, so not trained"),
+            std::string::npos);
+  EXPECT_EQ(said(R"({"prompt":"2+2","completion":"=4"})"), "");
+  EXPECT_EQ(said(R"({"prompt":"","completion":"=4"})"), "");
+  EXPECT_EQ(said(R"({"prompt":"2+2=","completion":"4"})", {.train_all = true}), "");
+}
+
 // "2+" and "=4" are tokens, and "+=" is none: only the first answer's beginning is joined to the prompt.
 TEST(Encode, APairsAnswersBeginTogetherOrEachAlone) {
   const Example e = example(R"({"prompt":"1 2","chosen":"+=4","rejected":"x"})");

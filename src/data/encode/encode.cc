@@ -25,7 +25,8 @@ void put_before(Document& d, const SampleEncoder& coder) {
   if (!d.labels.empty()) d.labels.insert(d.labels.begin(), prefix.size(), kNoTarget);
 }
 
-Document encode_completion(const Example& e, const SampleEncoder& coder, const EncodeRules& rules) {
+Document encode_completion(const Example& e, const SampleEncoder& coder, const EncodeRules& rules,
+                           const std::string& where) {
   // Together, as one text: that is how the model will meet it, and a token may join the two sides.
   const std::string text = e.text + e.completion;
   std::vector<ByteSpan> offsets;
@@ -39,6 +40,15 @@ Document encode_completion(const Example& e, const SampleEncoder& coder, const E
   if (!rules.train_all) d.labels = mask_labels(d.ids, offsets, {&trained, 1});
   if (d.ids.empty()) return d;
   put_before(d, coder);
+  // Whoever gives the model the prompt alone gives it other tokens than the row has.
+  if (!rules.train_all && trained.begin < e.text.size())
+    warn_row(coder, "joined token",
+             fmt::format("a token joins the prompt's end and the completion's beginning: {}; end prompts without a "
+                         "space and begin completions with it",
+                         d.labels.front() == kNoTarget ? "it is trained as a whole"
+                                                       : "it is the row's first, which nothing predicts, so not "
+                                                         "trained"),
+             where);
   append_end(d, coder);
   return d;
 }
@@ -152,7 +162,7 @@ Document encode_example(const Example& e, const SampleEncoder& coder, const Enco
       return d;
     }
     case Example::Kind::kCompletion:
-      return encode_completion(e, coder, rules);
+      return encode_completion(e, coder, rules, where);
     case Example::Kind::kChat:
       return encode_chat(e, coder, rules, where);
     case Example::Kind::kTokens:
