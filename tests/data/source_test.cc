@@ -78,6 +78,9 @@ TEST_F(SourceTest, JsonLinesOverSeveralLinesAreRefusedWithTheNameThatReadsThem) 
 TEST_F(SourceTest, ByteOrderMarkIsSkippedAndUtf16IsRefused) {
   EXPECT_EQ(read(write("a.jsonl", "\xef\xbb\xbf{}\n"))[0].text, "{}\n");
   EXPECT_HAS(error_of([&] { read(write("b.jsonl", "\xff\xfe{\0")); }), "iconv");
+  for (const std::string& wide :
+       {std::string("{\0\"\0", 4), std::string("\0{\0\"", 4), std::string("{\0\0\0", 4), std::string("\0\0\0{", 4)})
+    EXPECT_HAS(error_of([&] { read(write("c.jsonl", wide)); }), "iconv");
 }
 
 TEST_F(SourceTest, FolderIsReadInNameOrderAndOtherFilesAreLeftOut) {

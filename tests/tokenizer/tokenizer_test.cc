@@ -342,6 +342,16 @@ TEST(Folder, SpecialTokensThatNobodyAddedAreAdded) {
         << e.what();
   }
 
+  for (const Json& no_text : {Json(4), Json{"<b>"}, Json{{"content", 4}}}) {
+    try {
+      open({{"eos_token", no_text}});
+      FAIL() << no_text;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("the tokenizer's \"eos_token\" is of type "), std::string::npos) << e.what();
+    }
+  }
+  EXPECT_EQ(open({{"eos_token", nullptr}})->eos(), -1);
+
   // The older file stands in for a configuration without added_tokens_decoder.
   const Json map{{"eos_token", {{"content", "<a>"}, {"normalized", false}}}, {"bos_token", "<s>"}};
   EXPECT_EQ(open({{"eos_token", "<b>"}}, map)->eos(), 6);

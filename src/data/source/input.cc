@@ -53,6 +53,15 @@ bool is_zstd(std::string_view s) {
 
 bool starts_with(std::string_view s, std::string_view head) { return s.substr(0, head.size()) == head; }
 
+// UTF-16 or UTF-32 without a byte order mark: of its first two characters, which in rows are ASCII, every other byte or
+// three of four are zero.
+bool is_wide(std::string_view text) {
+  if (text.size() < 4) return false;
+  const bool zero[] = {text[0] == 0, text[1] == 0, text[2] == 0, text[3] == 0};
+  return (zero[0] && !zero[1] && zero[2] && !zero[3]) || (!zero[0] && zero[1] && !zero[2] && zero[3]) ||
+         (zero[0] && zero[1] && zero[2] && !zero[3]) || (!zero[0] && zero[1] && zero[2] && zero[3]);
+}
+
 }  // namespace
 
 class Input::Unpacker {
@@ -193,7 +202,7 @@ Input::Input(std::string path, const SourceLimits& limits)
   if (starts_with(text, "\xef\xbb\xbf"))
     at_ = 3;
   else if (starts_with(text, "\xff\xfe") || starts_with(text, "\xfe\xff") ||
-           starts_with(text, std::string_view("\0\0\xfe\xff", 4)))
+           starts_with(text, std::string_view("\0\0\xfe\xff", 4)) || is_wide(text))
     fail_input("{}: is UTF-16 or UTF-32 text; convert it to UTF-8 (iconv -t UTF-8)", path_);
 }
 

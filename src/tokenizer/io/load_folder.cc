@@ -92,9 +92,15 @@ Json named_tokens(const std::string& dir, const Json& config) {
   return named;
 }
 
-void read_special(const Json& j, Spec& spec) {
+void read_special(const std::string& dir, const Json& j, Spec& spec) {
   const auto take = [&](const char* key, std::string& to) {
-    if (to.empty() && j.contains(key)) to = token_text(j.at(key));
+    if (!j.contains(key)) return;
+    const Json& token = j.at(key);
+    const std::string text = token_text(token);
+    if (text.empty() && !token.is_null() && token != "" && token != false)
+      fail_input("{}: the tokenizer's \"{}\" is of type {}: give the token's text, as in tokenizer.json", dir, key,
+                 token.type_name());
+    if (to.empty()) to = text;
   };
   take("bos_token", spec.bos_token);
   take("eos_token", spec.eos_token);
@@ -257,7 +263,7 @@ Spec spec_from_folder(const std::string& dir) {
     if (has("tokenizer.json")) apply_class_flags(config, named ? model["model_type"].get<std::string>() : "", spec);
     const Json tokens = named_tokens(dir, config);
     const std::vector<Json> special = special_tokens(tokens);
-    read_special(tokens, spec);
+    read_special(dir, tokens, spec);
     read_added_decoder(config, spec);
     if (!config.contains("added_tokens_decoder") && has("added_tokens.json"))
       read_added_tokens(dir + "/added_tokens.json", special, spec);
