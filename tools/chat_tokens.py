@@ -176,7 +176,7 @@ def check(binary, path, folder):
     stats = collections.Counter()
     write = lambda name, lines: open(f"{folder}/{name}", "w", encoding="utf-8").writelines(json.dumps(l, ensure_ascii=False) + "\n" for l in lines)
     write("rows.jsonl", rows)
-    rendered = [json.loads(l) for l in subprocess.run([binary, "tokenizer", "render", "--model", model, "--input", folder + "/rows.jsonl", "--json"], check=True, capture_output=True, text=True).stdout.splitlines()]
+    rendered = [json.loads(l) for l in subprocess.run([binary, "tokenizer", "render", "--model", model, "--input", folder + "/rows.jsonl", "--json"], check=True, capture_output=True, text=True).stdout.split("\n") if l]
     taken = [i for i, r in enumerate(rendered) if "text" in r]
     write("taken.jsonl", [rows[i] for i in taken])
     trained = {}

@@ -24,19 +24,21 @@ bool may_set(const std::string& name) {
   return false;
 }
 
-void set_environment(const std::map<std::string, std::string>& env) {
+std::string left_to_the_shell(const std::map<std::string, std::string>& env) {
   std::vector<std::string> rest;
-  for (const auto& [name, value] : env) {
-    if (may_set(name))
-      ::setenv(name.c_str(), value.c_str(), 1);
-    else if (const char* is = std::getenv(name.c_str()); !is || is != value)
-      rest.push_back(name);
-  }
-  if (!rest.empty())
-    log::warn(
-        "train.env: {} {} recorded but not set: a run sets variables of devices, collectives and math libraries; set "
-        "the others in the shell",
-        fmt::join(rest, ", "), rest.size() == 1 ? "is" : "are");
+  for (const auto& [name, value] : env)
+    if (const char* is = std::getenv(name.c_str()); !may_set(name) && (!is || is != value)) rest.push_back(name);
+  if (rest.empty()) return "";
+  return fmt::format(
+      "train.env: {} {} recorded but not set: a run sets variables of devices, collectives and math libraries; set "
+      "the others in the shell",
+      fmt::join(rest, ", "), rest.size() == 1 ? "is" : "are");
+}
+
+void set_environment(const std::map<std::string, std::string>& env) {
+  for (const auto& [name, value] : env)
+    if (may_set(name)) ::setenv(name.c_str(), value.c_str(), 1);
+  if (const std::string rest = left_to_the_shell(env); !rest.empty()) log::warn("{}", rest);
 }
 
 }  // namespace mxt::app

@@ -12,6 +12,9 @@ namespace mxt::app {
 // come from somebody else.
 bool may_set(const std::string& name);
 
+// The line that names those of `env` that no run sets and that do not stand as they are there; "": none.
+std::string left_to_the_shell(const std::map<std::string, std::string>& env);
+
 // Sets what may be set; the names of the rest are said, once, with what to do.
 void set_environment(const std::map<std::string, std::string>& env);
 

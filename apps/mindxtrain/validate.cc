@@ -5,11 +5,13 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "config/recipe.h"
+#include "data/settings.h"
 #include "exit.h"
 #include "machine.h"
 #include "publish/steps.h"
 #include "quantize_model.h"
 #include "recipe_issues.h"
+#include "run_env.h"
 #include "verbs.h"
 
 namespace mxt::app {
@@ -19,6 +21,8 @@ namespace {
 std::vector<std::string> all_hints(const config::Recipe& r) {
   std::vector<std::string> out = config::hints(r);
   for (std::string& line : publish::without_effect(r)) out.push_back(std::move(line));
+  for (std::string& line : data::unused_fields(r.data)) out.push_back(std::move(line));
+  if (std::string line = left_to_the_shell(r.train.env); !line.empty()) out.push_back(std::move(line));
   return out;
 }
 

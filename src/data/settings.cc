@@ -26,21 +26,6 @@ std::string spelling(E e) {
   return std::string(s.substr(s.starts_with('+')));
 }
 
-// Fields of the source that this one does not look at.
-void say_unused(const config::Data& d) {
-  const auto unused = [&](bool given, const char* field, const char* of) {
-    if (given) log::warn("data.{}: is for {}; source {} does not use it", field, of, spelling(d.source));
-  };
-  unused(d.hf_config && d.source != DataSource::kHf, "hf_config", "source hf");
-  unused(d.hf_revision && d.source != DataSource::kHf, "hf_revision", "source hf");
-  unused(d.gateway != config::Data{}.gateway && d.source != DataSource::kLighthouse, "gateway", "source lighthouse");
-  std::error_code ec;
-  if (d.source != DataSource::kLocal || !d.path || !fs::is_regular_file(*d.path, ec)) return;
-  const auto kind = kind_of(*d.path);
-  if (d.split != "train" && (!kind || known_split(rows_name({*d.path, *kind, d.split})).empty()))
-    log::warn("data.split \"{}\": {} is one file, and all of it is read", d.split, *d.path);
-}
-
 // Streams one after another.
 class AllStreams : public RecordReader {
  public:
@@ -322,6 +307,23 @@ void check_supported(const config::Recipe& r) {
   if (d.filter && d.filter->max_perplexity) perplexity_model(r);
 }
 
+std::vector<std::string> unused_fields(const config::Data& d) {
+  std::vector<std::string> out;
+  const auto unused = [&](bool given, const char* field, const char* of) {
+    if (given)
+      out.push_back(fmt::format("data.{}: is for {}; source {} does not use it", field, of, spelling(d.source)));
+  };
+  unused(d.hf_config && d.source != DataSource::kHf, "hf_config", "source hf");
+  unused(d.hf_revision && d.source != DataSource::kHf, "hf_revision", "source hf");
+  unused(d.gateway != config::Data{}.gateway && d.source != DataSource::kLighthouse, "gateway", "source lighthouse");
+  std::error_code ec;
+  if (d.source != DataSource::kLocal || !d.path || !fs::is_regular_file(*d.path, ec)) return out;
+  const auto kind = kind_of(*d.path);
+  if (d.split != "train" && (!kind || known_split(rows_name({*d.path, *kind, d.split})).empty()))
+    out.push_back(fmt::format("data.split \"{}\": {} is one file, and all of it is read", d.split, *d.path));
+  return out;
+}
+
 Settings read_settings(const config::Recipe& r, const Access& access, const std::string& out) {
   check_supported(r);
   const config::Data& d = r.data;
@@ -344,7 +346,7 @@ Settings read_settings(const config::Recipe& r, const Access& access, const std:
     if (!access.eval_texts) fail_input("data.filter.decontaminate_eval: there are no eval tasks here");
     s.eval_texts = access.eval_texts();
   }
-  say_unused(d);
+  for (const std::string& line : unused_fields(d)) log::warn("{}", line);
   refuse_own_source(d, out);
   s.models = models_of(r, access);
   s.curation = curation_of(r, s.eval_texts, s.models);

@@ -89,6 +89,9 @@ struct Settings {
   Models models;                        // that they ask for
 };
 
+// Fields of the source that the recipe's own does not look at, a line each.
+std::vector<std::string> unused_fields(const config::Data& data);
+
 // Finds the files; fetches them first where they are elsewhere. `out` (may be "") takes temporary files. Errors as
 // prepare().
 Settings read_settings(const config::Recipe& recipe, const Access& access, const std::string& out);

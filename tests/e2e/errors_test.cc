@@ -129,12 +129,16 @@ TEST(Errors, WhatARunDoesNotTakeIsSaid) {
   t.extra = "  env: {NCCL_DEBUG: INFO, LD_PRELOAD: /none.so, CUDA_INJECTION64_PATH: /none.so, HF_TOKEN: x}\n";
   std::string text = cli::recipe(t);
   text.replace(text.find("autotune: {"), 11, "autotune: {plan_path: " + (f / "mine.json") + ", ");
+  text.replace(text.find("data: {"), 7, "data: {hf_config: main, split: test, gateway: \"https://gateway.test\", ");
   write_file_atomic(f / "r.yaml", text);
+  expect_error(cli::run("validate " + (f / "r.yaml")), 0,
+               {"data.hf_config: is for source hf", "data.gateway: is for source lighthouse",
+                "data.split \"test\": ", "train.env: CUDA_INJECTION64_PATH, HF_TOKEN, LD_PRELOAD are recorded but"});
   ASSERT_EQ(cli::run("bench --dry-run --config " + (f / "r.yaml")).code, 0);
   const cli::Result r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
   expect_error(r, 0,
                {"train.env: CUDA_INJECTION64_PATH, HF_TOKEN, LD_PRELOAD are recorded but not set",
-                "--plan " + (f / "mine.json")});
+                "data.hf_config: is for source hf", "--plan " + (f / "mine.json")});
   EXPECT_EQ(r.out.find("NCCL_DEBUG"), std::string::npos) << r.out;
   // A plan's choices for calls of another step.
   Json plan = read_json_file(f / "out/plan.json");
