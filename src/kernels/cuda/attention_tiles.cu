@@ -171,16 +171,6 @@ __device__ __forceinline__ float exp2_fast(float x) {
   return y;
 }
 
-// A place in a ring of N stages.
-template <int N>
-struct Turn {
-  static_assert(N % 2 == 0 && (N & (N - 1)) == 0);
-  unsigned count = 0;
-  __device__ int slot() const { return static_cast<int>(count % N); }
-  __device__ int parity() const { return static_cast<int>(count / N % 2); }
-  __device__ void advance() { ++count; }
-};
-
 constexpr int kKeyStages = 4;
 template <int D>
 struct KeyShared {
@@ -239,12 +229,11 @@ __global__ void __launch_bounds__(kThreads, 1)
   // One past the last tile of queries that sees a tile of keys.
   auto end_of = [&](int tile) { return kWindow ? min(tiles, tile + a.back + 1) : tiles + followers; };
   if (threadIdx.x == 0) {
-    for (int i = 0; i < kKeyStages; ++i) s.full[i].init(1), s.empty[i].init(kReaders);
     s.keys.init(1);
-    gates_ready();
+    make_gates(s.full, s.empty, kReaders);
   }
   __syncthreads();
-  Turn<kKeyStages> turn;
+  StageRing<kKeyStages> ring;
   if (group == 0) {
     give_registers<24>();
     if (threadIdx.x != 0) return;
@@ -257,14 +246,14 @@ __global__ void __launch_bounds__(kThreads, 1)
       }
     const uint64_t policy = read_once();
     for (int h = kv * per_kv; h < (kv + 1) * per_kv; ++h)
-      for (int m = first; m < end_of(first + 1); ++m, turn.advance()) {
-        const int i = turn.slot();
+      for (int m = first; m < end_of(first + 1); ++m, ring.advance()) {
+        const int i = ring.slot;
         int row = task.begin + m * kTile;
         if (kShared && m >= tiles) {
           const Tile& other = a.table[task.tile + m];
           row = other.begin + other.index * kTile;
         }
-        s.empty[i].wait(turn.parity() ^ 1);
+        s.empty[i].wait(ring.parity ^ 1);
         s.full[i].arrive_and_expect(2 * kBoxes<D> * kBox + kStatsBytes);
         for (int b = 0; b < kBoxes<D>; ++b) {
           copy_box(s.q[i][b], q_map, h * D + b * 64, row, &s.full[i]);
@@ -280,9 +269,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int end = end_of(key_tile), of_head = key_tile < tiles ? end - key_tile : 0, total = per_kv * of_head;
   // The first tile of queries sees the first warpgroup's keys alone, as the last one within a window does the second's.
   auto pass_over = [&] {
-    s.full[turn.slot()].wait(turn.parity());
-    s.empty[turn.slot()].arrive();
-    turn.advance();
+    s.full[ring.slot].wait(ring.parity);
+    s.empty[ring.slot].arrive();
+    ring.advance();
   };
   if (total == 0) {
     for (int h = 0; h < per_kv * (1 + followers); ++h) pass_over();
@@ -307,12 +296,12 @@ __global__ void __launch_bounds__(kThreads, 1)
                       key_row * 128 + (chunk ^ lane / 4) * 16;
   s.keys.wait(0);
   if (w == 1) pass_over();
-  s.full[turn.slot()].wait(turn.parity());
+  s.full[ring.slot].wait(ring.parity);
   begin_products();
-  scores(turn.slot());
+  scores(ring.slot);
   wait_groups<0>();
   for (int n = 0, m = key_tile; n < total; ++n) {
-    const int i = turn.slot();
+    const int i = ring.slot;
     begin_products();
     grads(i);
     const auto of = [&](const float(&stats)[kTile]) {  // of queries 8j + 2c and the next, two j at a time
@@ -384,7 +373,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     // The next scores are asked for before this dk: between them the matrix units have something to do. After the last
     // tile they are those of the same stage once more, which nobody reads.
     if (n + 1 < total) {
-      turn.advance();
+      ring.advance();
       if (++m == end) {
         m = key_tile;
         if constexpr (kWindow)
@@ -399,10 +388,10 @@ __global__ void __launch_bounds__(kThreads, 1)
                 kScoreBytes;
         if (w == 1 || (kWindow && end < end_of(first + 1))) pass_over();
       }
-      s.full[turn.slot()].wait(turn.parity());
+      s.full[ring.slot].wait(ring.parity);
     }
     begin_products();
-    scores(turn.slot());
+    scores(ring.slot);
 #pragma unroll
     for (int c = 0; c < 4; ++c) add_rows(dk, grad[c], further(down(shared_address(s.q[i]), kBox), c * 2048));
     end_group();
@@ -446,21 +435,18 @@ __global__ void __launch_bounds__(kThreads, 1)
   auto sees = [&](int index, int n) {
     return first + index < tiles && n <= task.keys + first + index && n >= first_key(first + index, a.back);
   };
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < Shared::kStages; ++i) s.full[i].init(1), s.empty[i].init(kReaders);
-    gates_ready();
-  }
+  if (threadIdx.x == 0) make_gates(s.full, s.empty, kReaders);
   __syncthreads();
-  Turn<Shared::kStages> turn;
+  StageRing<Shared::kStages> ring;
   if (group == 0) {
     give_registers<24>();
     if (threadIdx.x != 0) return;
     const uint64_t policy = read_once();
-    for (int n = low; n < keys; ++n, turn.advance()) {
-      const int i = turn.slot();
+    for (int n = low; n < keys; ++n, ring.advance()) {
+      const int i = ring.slot;
       int seeing = 0;
       for (int index = 0; index < Shared::kTiles; ++index) seeing += sees(index, n);
-      s.empty[i].wait(turn.parity() ^ 1);
+      s.empty[i].wait(ring.parity ^ 1);
       const int row = n < task.keys ? task.prefix + n * kTile : task.begin + (n - task.keys) * kTile;
       s.full[i].arrive_and_expect(kBoxes<D> * kBox + H * seeing * kScoreBytes);
       for (int b = 0; b < kBoxes<D>; ++b) copy_box(s.k[i][b], k_map, head / per_kv * D + b * 64, row, &s.full[i]);
@@ -485,9 +471,9 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
       for (int i = 0; i < D / 2; ++i) asm volatile("mov.f32 %0, 0f00000000;" : "=f"(dq[h][r][i]));
   int last = -1;  // the stage that products may still read
-  for (int n = low; n < keys; ++n, turn.advance()) {
-    const int i = turn.slot();
-    s.full[i].wait(turn.parity());
+  for (int n = low; n < keys; ++n, ring.advance()) {
+    const int i = ring.slot;
+    s.full[i].wait(ring.parity);
     // Each case is a pipeline of its own: where one may be left out, ptxas runs the products one after another.
     auto add = [&]<int... kRows>(std::integer_sequence<int, kRows...>) {
       const uint64_t k = down(shared_address(s.k[i]), kBox);

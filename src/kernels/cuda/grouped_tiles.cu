@@ -80,10 +80,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
   extern __shared__ __align__(1024) unsigned char space[];
   TileShared& s = *reinterpret_cast<TileShared*>(space);
   const int group = warpgroup(), rank = rank_in_cluster();
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < kStages; ++i) s.full[i].init(1), s.empty[i].init(2 * kCluster);  // two warpgroups of each block
-    gates_ready();
-  }
+  if (threadIdx.x == 0) make_gates(s.full, s.empty, 2 * kCluster);  // two warpgroups of each block read
   allow_next_grid();
   wait_for_previous_grid();
   if (threadIdx.x < 32) count_pairs(a, s.before);
@@ -116,10 +113,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
   } else {
     take_registers<240>();
     const int w = group - 1, thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32;
-    auto release = [&](int slot) {
-      sync_threads_of(1 + w, 128);
-      if (thread < kCluster) arrive_at(s.empty[slot], thread);
-    };
+    auto release = [&](int slot) { have_read(s.empty[slot], 1 + w, kCluster); };
     for (int tile = first; tile < tiles; tile += clusters) {
       const TilePlace at = place_of(a, s.before, tile, rank);
       float d[128];

@@ -40,8 +40,13 @@ struct StageRing {
     if (++slot == Stages) slot = 0, parity ^= 1;
   }
 };
-// Between the inits of gates and the first copy that counts on them (a barrier of the block besides).
-__device__ __forceinline__ void gates_ready() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+// By one thread: the gates of a ring, each stage filled by one thread's copies and emptied by so many arrivals of its
+// readers. A barrier of all who count on them follows.
+template <int Stages>
+__device__ __forceinline__ void make_gates(Mbarrier (&full)[Stages], Mbarrier (&empty)[Stages], int readers) {
+  for (int i = 0; i < Stages; ++i) full[i].init(1), empty[i].init(readers);
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
 
 // How long the second-level cache keeps what a copy brought.
 __device__ __forceinline__ uint64_t read_once() {
@@ -108,6 +113,13 @@ __device__ __forceinline__ void arrive_at(const Mbarrier& gate, int rank) {
   uint32_t there;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(&gate.word)), "r"(rank));
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(there) : "memory");
+}
+
+// All threads of the warpgroup whose barrier this is have read a stage: one arrival in each block of the cluster.
+__device__ __forceinline__ void have_read(const Mbarrier& empty, int barrier, int blocks) {
+  const int thread = static_cast<int>(threadIdx.x) % 128;
+  sync_threads_of(barrier, 128);
+  if (thread < blocks) arrive_at(empty, thread);
 }
 
 // Four numbers that lie there in the block of this rank.

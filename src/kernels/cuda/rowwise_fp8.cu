@@ -43,10 +43,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
   const int group = warpgroup(), rank = rank_in_cluster();
   const int tiles = a.order.tiles(), first = static_cast<int>(blockIdx.x) / kCluster,
             clusters = static_cast<int>(gridDim.x) / kCluster;
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < kStages; ++i) s.full[i].init(1), s.empty[i].init(2 * kCluster);  // two warpgroups of each block
-    gates_ready();
-  }
+  if (threadIdx.x == 0) make_gates(s.full, s.empty, 2 * kCluster);  // two warpgroups of each block read
   sync_cluster();
   allow_next_grid();
   wait_for_previous_grid();
@@ -82,11 +79,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     take_registers<240>();
     const int w = group - 1, thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32;
     const int my_row = thread / 32 * 16 + lane / 4;  // and eight below it
-    // All of the warpgroup have read the stage: one arrival in each block of the cluster.
-    auto release = [&](int slot) {
-      sync_threads_of(1 + w, 128);
-      if (thread < kCluster) arrive_at(s.empty[slot], thread);
-    };
+    auto release = [&](int slot) { have_read(s.empty[slot], 1 + w, kCluster); };
     for (int tile = first; tile < tiles; tile += clusters) {
       const TilePlace at = place_of(tile, a.order);
       const int row = (at.pair * kCluster + rank) * kRows + w * 64, col = at.column * kCols;

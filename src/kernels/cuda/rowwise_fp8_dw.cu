@@ -76,10 +76,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
   const int group = warpgroup(), rank = rank_in_cluster();
   const int units = a.whole + a.cut * a.pieces, first = static_cast<int>(blockIdx.x) / kCluster,
             clusters = static_cast<int>(gridDim.x) / kCluster;
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < kStages; ++i) s.full[i].init(1), s.empty[i].init(2 * kCluster);  // two warpgroups of each block
-    gates_ready();
-  }
+  if (threadIdx.x == 0) make_gates(s.full, s.empty, 2 * kCluster);  // two warpgroups of each block read
   sync_cluster();
   allow_next_grid();
   wait_for_previous_grid();

@@ -51,34 +51,28 @@ __global__ void __cluster_dims__(kParts, 1, 1) __launch_bounds__(kThreads, 2)
             col0 = tile % a.columns * kCols;
   const int first = a.steps * rank / kParts, steps = a.steps * (rank + 1) / kParts - first,
             tail_steps = rank == 0 ? a.tail_steps : 0;
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < kStages; ++i) s.full[i].init(1), s.empty[i].init(2);
-    gates_ready();
-  }
+  if (threadIdx.x == 0) make_gates(s.full, s.empty, 2);
   __syncthreads();
   allow_next_grid();
   wait_for_previous_grid();
-  int slot = 0, parity = 0;
-  const auto advance = [&] {
-    if (++slot == kStages) slot = 0, parity ^= 1;
-  };
+  StageRing<kStages> ring;
   if (group == 2) {
     if (threadIdx.x == 256) {
-      for (int k = 0; k < steps + tail_steps; ++k, advance()) {
-        s.empty[slot].wait(parity ^ 1);
-        s.full[slot].arrive_and_expect(kStageBytes);
-        unsigned char *left = s.ring.a[slot], *right = s.ring.b[slot];
+      for (int k = 0; k < steps + tail_steps; ++k, ring.advance()) {
+        s.empty[ring.slot].wait(ring.parity ^ 1);
+        s.full[ring.slot].arrive_and_expect(kStageBytes);
+        unsigned char *left = s.ring.a[ring.slot], *right = s.ring.b[ring.slot];
         if (k < steps) {
-          copy_box(left, a_map, (first + k) * 128, row0, &s.full[slot]);
-          copy_box(right, b_map, (first + k) * 128, col0, &s.full[slot]);
+          copy_box(left, a_map, (first + k) * 128, row0, &s.full[ring.slot]);
+          copy_box(right, b_map, (first + k) * 128, col0, &s.full[ring.slot]);
         } else {
           const int t = (k - steps) * 64;
-          copy_box(left, tail_a_map, t, row0, &s.full[slot]);
+          copy_box(left, tail_a_map, t, row0, &s.full[ring.slot]);
           if constexpr (Down) {
             for (int box = 0; box < kCols / 64; ++box)
-              copy_box(right + box * kBoxBytes, tail_b_map, col0 + box * 64, t, &s.full[slot]);
+              copy_box(right + box * kBoxBytes, tail_b_map, col0 + box * 64, t, &s.full[ring.slot]);
           } else {
-            copy_box(right, tail_b_map, t, col0, &s.full[slot]);
+            copy_box(right, tail_b_map, t, col0, &s.full[ring.slot]);
           }
         }
       }
@@ -96,10 +90,10 @@ __global__ void __cluster_dims__(kParts, 1, 1) __launch_bounds__(kThreads, 2)
     };
     float d[64] = {};
     int last = 0;
-    for (int k = 0; k < steps; ++k, advance()) {
-      s.full[slot].wait(parity);
-      const uint64_t left = across(shared_address(s.ring.a[slot]) + static_cast<uint32_t>(w * kLeftBytes / 2)),
-                     right = across(shared_address(s.ring.b[slot]));
+    for (int k = 0; k < steps; ++k, ring.advance()) {
+      s.full[ring.slot].wait(ring.parity);
+      const uint64_t left = across(shared_address(s.ring.a[ring.slot]) + static_cast<uint32_t>(w * kLeftBytes / 2)),
+                     right = across(shared_address(s.ring.b[ring.slot]));
       begin_products();
 #pragma unroll
       for (int c = 0; c < 4; ++c) multiply_64x128_e4m3(d, further(left, c * 32), further(right, c * 32));
@@ -108,7 +102,7 @@ __global__ void __cluster_dims__(kParts, 1, 1) __launch_bounds__(kThreads, 2)
         wait_groups<1>();
         release(last);
       }
-      last = slot;
+      last = ring.slot;
     }
     wait_groups<0>();
     if (steps > 0) release(last);
@@ -117,11 +111,11 @@ __global__ void __cluster_dims__(kParts, 1, 1) __launch_bounds__(kThreads, 2)
       const float2 b = *reinterpret_cast<const float2*>(s.b_scale + j * 8 + lane % 4 * 2);
       d[j * 4] *= top * b.x, d[j * 4 + 1] *= top * b.y, d[j * 4 + 2] *= below * b.x, d[j * 4 + 3] *= below * b.y;
     }
-    for (int k = 0; k < tail_steps; ++k, advance()) {
-      s.full[slot].wait(parity);
-      const uint64_t left = across(shared_address(s.ring.a[slot]) + static_cast<uint32_t>(w * kLeftBytes / 2)),
-                     right = Down ? down(shared_address(s.ring.b[slot]), kBoxBytes)
-                                  : across(shared_address(s.ring.b[slot]));
+    for (int k = 0; k < tail_steps; ++k, ring.advance()) {
+      s.full[ring.slot].wait(ring.parity);
+      const uint64_t left = across(shared_address(s.ring.a[ring.slot]) + static_cast<uint32_t>(w * kLeftBytes / 2)),
+                     right = Down ? down(shared_address(s.ring.b[ring.slot]), kBoxBytes)
+                                  : across(shared_address(s.ring.b[ring.slot]));
 #pragma unroll 1
       for (int c = 0; c < min(4, a.tail_products - 4 * k); ++c) {
         begin_products();
@@ -129,7 +123,7 @@ __global__ void __cluster_dims__(kParts, 1, 1) __launch_bounds__(kThreads, 2)
         end_group();
       }
       wait_groups<0>();
-      release(slot);
+      release(ring.slot);
     }
     sync_threads_of(3, 256);  // nobody reads the ring any more: the sums lie there
 #pragma unroll

@@ -93,10 +93,7 @@ __global__ __launch_bounds__(kThreads, 1) void thin_kernel(const __grid_constant
   __shared__ Mbarrier full[R::kStages], empty[R::kStages];
   __shared__ float sums[kWarps][16][R::kSums];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < R::kStages; ++i) full[i].init(1), empty[i].init(kWarps * 32);
-    gates_ready();
-  }
+  if (threadIdx.x == 0) make_gates(full, empty, kWarps * 32);
   __syncthreads();
   allow_next_grid();
   const int of_matrix = (a.n + R::kRows - 1) / R::kRows;
