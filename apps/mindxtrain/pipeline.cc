@@ -405,7 +405,7 @@ bool Pipeline::train() {
   train::TrainOptions t;
   t.out = o_.out;
   t.data = data_folder_;
-  t.recipe_digest = hash_without_hardware(recipe_);
+  t.recipe_digest = config::hash_without_hardware(recipe_);
   t.plan_digest = plan_digest_;
   t.data_digest = data_digest_;
   t.base_digest = base_digest();

@@ -26,9 +26,6 @@
 
 namespace mxt::app {
 
-// What a run is but for the machine that it runs on.
-std::string hash_without_hardware(const config::Recipe& recipe);
-
 class Pipeline {
  public:
   struct Options {

@@ -16,12 +16,6 @@
 
 namespace mxt::app {
 
-std::string hash_without_hardware(const config::Recipe& recipe) {
-  Json j = Json::parse(config::canonical(recipe));
-  j.erase("hardware");
-  return blake3_hex(canonical_json(j));
-}
-
 namespace {
 
 // Whether the folder holds a recipe and nothing that was made from it: the plan is the first piece.
@@ -81,7 +75,7 @@ void Pipeline::take_folder() {
       write_file_atomic(
           kept, config::settled_text(recipe_));  // the first try ended at its recipe or model, which is mended now
     } else if (config::recipe_hash(before) != recipe_digest_) {
-      if (!o_.resume || hash_without_hardware(before) != hash_without_hardware(recipe_))
+      if (!o_.resume || config::hash_without_hardware(before) != config::hash_without_hardware(recipe_))
         fail_input("{}: this folder holds the run of another recipe: choose another --out", o_.out);
       // The same run on other hardware: its state goes on, the plan is made again.
       log::info("resuming on other hardware: {} and the plan are replaced", kept);

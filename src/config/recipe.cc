@@ -113,7 +113,25 @@ std::string canonical(const Recipe& recipe) {
   return canonical_json(Json(declare_recipe().write(&recipe)));
 }
 
-std::string recipe_hash(const Recipe& recipe) { return blake3_hex(canonical(recipe)); }
+namespace {
+
+// What is hashed: what earlier programs saved and signed knows a recipe by it. Fields that came later stay out at
+// their defaults (Field::later); a section that could never be given, and is gone, stays in as absent.
+Json hashed(const Recipe& recipe) {
+  Json all(declare_recipe().write(&recipe));
+  all["train"]["tool_loss"] = nullptr;
+  return all;
+}
+
+}  // namespace
+
+std::string recipe_hash(const Recipe& recipe) { return blake3_hex(canonical_json(hashed(recipe))); }
+
+std::string hash_without_hardware(const Recipe& recipe) {
+  Json all = hashed(recipe);
+  all.erase("hardware");
+  return blake3_hex(canonical_json(all));
+}
 
 std::vector<std::string> off_stages(const Recipe& r) {
   std::vector<std::string> out;

@@ -66,7 +66,9 @@ Recipe load_recipe(const std::string& path);
 // Every field with its effective value (a method's only of its kind), as canonical JSON: equal text = equal run. It
 // holds nothing of how the file was written (order, comments, defaults spelled out).
 std::string canonical(const Recipe& recipe);
-std::string recipe_hash(const Recipe& recipe);  // BLAKE3 of canonical(), hex
+// BLAKE3, hex: equal where canonical() is, and for one recipe the same in every version of the program.
+std::string recipe_hash(const Recipe& recipe);
+std::string hash_without_hardware(const Recipe& recipe);  // the same where only the machine differs
 
 OrderedJson schema();              // JSON Schema, draft 2020-12
 std::string reference_markdown();  // docs/recipe.md

@@ -320,6 +320,16 @@ TEST(Canonical, FieldsThatCameLaterStayOutAtTheirDefaults) {
   EXPECT_EQ(given["schedule"]["warmup_steps"], 4);
 }
 
+// Hashes of commit a66828f.
+TEST(Canonical, TheHashOfARecipeIsThatOfEarlierPrograms) {
+  EXPECT_EQ(recipe_hash(minimal_with("")), "f321d3fc975d67fa518d810ae717deb0f0862b9d086d5d72fb7de4b4bc2d6487");
+  EXPECT_EQ(recipe_hash(minimal_with("train: {method: {kind: full}}\n")),
+            "1181df7df3c882e5d1cf3fa2423ad0978528593b826ab029333fa58384e0f498");
+  EXPECT_EQ(recipe_hash(minimal_with("train: {method: {kind: cpt}, precision: float32}\neval: {}\n"
+                                     "quantize: {scheme: gguf_f16}\n")),
+            "a369b6234b58499da1cd3aa419d455f50e825b1a2b0d41db0e1f3dc0c32bcbd6");
+}
+
 TEST(Canonical, IsItselfAValidRecipeOfTheSameRun) {
   const Recipe r = minimal_with("eval: {}\nserve: {}\ntrain: {method: {kind: qlora, r: 8, double_quant: false}}\n");
   Json j = Json::parse(canonical(r));

@@ -235,6 +235,24 @@ TEST(Tamper, TheReceiptMustFollowFromTheManifest) {
   EXPECT_FALSE(fs::exists(run.file("receipt.json")));  // a new manifest makes an old receipt stale
 }
 
+TEST(Receipt, OfAnotherVersionMaySayLessAndNothingElse) {
+  for (const bool other : {true, false}) {
+    const RunFolder run(other ? Json("0123456789abcdef") : Json());
+    run.write();
+    OrderedJson receipt = make_receipt(read_json_file(run.manifest()), config::Receipt());
+    for (const char* line : {"price", "energy_method"}) ASSERT_EQ(receipt.erase(line), 1u);
+    run.put("receipt.json", receipt.dump(2) + "\n");
+    EXPECT_EQ(verify(run.manifest()).ok(), other);
+    receipt["price"] = "mine";
+    run.put("receipt.json", receipt.dump(2) + "\n");
+    EXPECT_EQ(verify(run.manifest()).findings.at(0).what.find("price was edited"), other ? 0u : std::string::npos);
+    receipt.erase("price");
+    receipt["cost_usd"] = 0.5;
+    run.put("receipt.json", receipt.dump(2) + "\n");
+    EXPECT_FALSE(verify(run.manifest()).ok());
+  }
+}
+
 TEST(Tamper, RecordsBesideTheSubjectsAreNamed) {
   const RunFolder run;
   run.put("metrics.jsonl", "{}\n");

@@ -17,8 +17,10 @@ namespace mxt::provenance {
 
 class RunFolder {
  public:
-  RunFolder()
-      : path_(fs::temp_directory_path() /
+  // `commit`: of the program that writes the manifest; null = this one.
+  explicit RunFolder(Json commit = {})
+      : commit_(std::move(commit)),
+        path_(fs::temp_directory_path() /
               ("mxt_provenance_" + std::to_string(getpid()) + "_" + std::to_string(count_++))) {
     fs::remove_all(path_);
     for (const char* dir : {"checkpoint", "dataset", "eval", "quantized"}) make_folders(file(dir));
@@ -46,6 +48,7 @@ class RunFolder {
     b.add_value("plan_choices", {{"device", "cpu"}, {"choices", {1, 2}}});
     for (const char* dir : {"dataset", "checkpoint", "eval", "quantized"}) b.add_folder(dir, dir);
     Json identities = build_identity();
+    if (!commit_.is_null()) identities["git_commit"] = commit_;
     identities["device"] = {{"name", "cpu"}, {"gfx_arch", "none"}};
     identities["libraries"] = {{"onednn", "2.6.3"}};
     identities["container_digest"] = nullptr;
@@ -62,6 +65,7 @@ class RunFolder {
 
  private:
   static inline int count_ = 0;
+  Json commit_;
   fs::path path_;
 };
 

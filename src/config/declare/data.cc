@@ -235,7 +235,7 @@ Section declare(const Data*) {
   d.field("filter", &Data::filter, "Rows that are left out. Absent = off.").plus();
   d.field("dedupe", &Data::dedupe, "Removal of copies.");
   d.field("shard", &Data::shard, "Output files.");
-  d.field("pictures", &Data::pictures, "How large the model sees pictures.").plus();
+  d.field("pictures", &Data::pictures, "How large the model sees pictures.").later();
   d.field("seq_len", &Data::seq_len, "Longest sequence in tokens; a longer document is cut at its end.")
       .range(64, 1'048'576);
   d.field("packing", &Data::packing,

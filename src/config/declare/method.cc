@@ -107,7 +107,7 @@ void declare_router(Declaration<Method>& d) {
        "Weight of the load-balancing loss of a mixture of experts, taken of each row and averaged over the rows of a "
        "step; 0 = none. Absent = as the model's config.json says (output_router_logits).")
       .min(0)
-      .plus();
+      .later();
 }
 
 void declare_reference(Declaration<Method>& d) {
@@ -183,7 +183,7 @@ Section declare(const Lora*) {
   d.field("alpha_pattern", &Lora::alpha_pattern, "And alphas.").range(1, 1024).later().default_is("–");
   d.field("stack_experts", &Lora::stack_experts,
           "Experts' adapters are saved as PEFT's target_parameters, a layer's in one, or each by itself.")
-      .plus()
+      .later()
       .default_is("as transformers holds the experts: stacked for Qwen3.5 and gpt-oss");
   d.field("init_adapter", &Lora::init_adapter,
           "PEFT folder to start from; its alpha, rank and rsLoRA must scale as these settings do. `recipe:NAME` = what "

@@ -100,12 +100,12 @@ Section declare(const Model*) {
        "freeze", &Model::freeze,
        "Parts that keep their weights where every weight would train: vision = the tower that sees pictures, with its "
        "mergers.")
-      .plus();
+      .later();
   d.field(
        "vision", &Model::vision,
        "Of a Qwen3.5 or 3.6: also the tower that sees pictures, without which its text alone is used. Qwen3-VL always "
        "has its own.")
-      .plus();
+      .later();
   d.field("tokenizer", &Model::tokenizer,
           "Folder, Hub id, `.gguf` file, `char` (one id a character of the data, sorted), or `train` (nanochat's "
           "tokenizer and chat template, learned from the data as a stage of the run: `pretrain.vocab_size` tokens, or "

@@ -196,7 +196,7 @@ Section declare(const Train*) {
        "Absent = none.")
       .above(0)
       .later();
-  d.field("rollouts", &Train::rollouts, "Given rollouts instead of sampling, for grpo and gspo.").plus();
+  d.field("rollouts", &Train::rollouts, "Given rollouts instead of sampling, for grpo and gspo.").later();
   d.field("env", &Train::env,
           "Environment of the run. MI300-class: always the eight keys PYTORCH_ROCM_ARCH (follows gfx_arch), "
           "HSA_NO_SCRATCH_RECLAIM=1, HIP_FORCE_DEV_KERNARG=1, GPU_MAX_HW_QUEUES=1, NVTE_CK_USES_BWD_V3=1, "
