@@ -27,6 +27,20 @@ std::string optimizer_name(const config::Recipe& r) {
   MXT_ASSERT(false);
 }
 
+OrderedJson warmup_of(const config::Schedule& c, Settings* s) {
+  OrderedJson warmup = 0;
+  if (c.warmup_steps)
+    warmup = *c.warmup_steps;
+  else if (c.max_steps)
+    warmup = static_cast<int64_t>(std::nearbyint(c.warmup_ratio * static_cast<double>(*c.max_steps)));
+  else if (c.warmup_ratio > 0)
+    warmup = c.warmup_ratio;
+  if (warmup != 0)
+    s->differs.push_back(
+        "warm-up: step s of W has s/W of the rate there, (s+1)/W here; the first step there changes nothing");
+  return warmup;
+}
+
 Schedule schedule_of(const Job& job, std::string_view title, Settings* s) {
   const config::Schedule& c = job.recipe.train.schedule;
   const double m = c.min_lr_ratio;
@@ -60,15 +74,7 @@ Schedule schedule_of(const Job& job, std::string_view title, Settings* s) {
       break;
     }
   }
-  if (c.warmup_steps)
-    out.warmup = *c.warmup_steps;
-  else if (c.max_steps)
-    out.warmup = static_cast<int64_t>(std::nearbyint(c.warmup_ratio * static_cast<double>(*c.max_steps)));
-  else
-    out.warmup = c.warmup_ratio == 0 ? OrderedJson(0) : OrderedJson(c.warmup_ratio);
-  if (out.warmup != 0)
-    s->differs.push_back(
-        "warm-up: step s of W has s/W of the rate there, (s+1)/W here; the first step there changes nothing");
+  out.warmup = warmup_of(c, s);
   return out;
 }
 

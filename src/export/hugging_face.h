@@ -12,12 +12,15 @@ namespace mxt::exporting {
 // Its name of the optimizer. muon must have been refused.
 std::string optimizer_name(const config::Recipe& recipe);
 
+// Steps of warm-up, or below 1 a part of them where their number is not in the recipe. Notes in `s` how it differs.
+OrderedJson warmup_of(const config::Schedule& schedule, Settings* s);
+
 struct Schedule {
   std::string type;    // lr_scheduler_type
   OrderedJson kwargs;  // an object; empty: none
-  OrderedJson warmup;  // steps, or below 1 a part of them
+  OrderedJson warmup;  // warmup_of()
 };
-// Notes in `s` how its warm-up differs. Errors (kMissing): wsd where the number of steps is not in the recipe.
+// As warmup_of(). Errors (kMissing): wsd where the number of steps is not in the recipe.
 Schedule schedule_of(const Job& job, std::string_view title, Settings* s);
 
 // The keys of TrainingArguments, all that the recipe decides and every default of theirs that differs from ours.

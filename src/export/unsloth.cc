@@ -44,10 +44,10 @@ Settings unsloth_settings(const Job& job) {
   Settings s;
   s.yaml["model"] = job.base.name;
   s.yaml["data"] = data_of(job, &s);
-  const Schedule schedule = schedule_of(job, kTitle, &s);
+  const OrderedJson warm_up = warmup_of(t.schedule, &s);
   int64_t warmup = 0;
-  if (schedule.warmup.is_number_integer())
-    warmup = schedule.warmup.get<int64_t>();
+  if (warm_up.is_number_integer())
+    warmup = warm_up.get<int64_t>();
   else
     s.differs.push_back("train.schedule.warmup_ratio: none there, since it wants a number of steps (set max_steps)");
   OrderedJson training{

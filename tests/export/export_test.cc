@@ -141,6 +141,13 @@ TEST(Export, WhatUnslothTrainsOtherwiseIsSaid) {
   EXPECT_NE(settings("unsloth", part).find("no row is held out there"), std::string::npos);
   EXPECT_NE(settings("unsloth", part).find("train.report_to: mlflow is not written"), std::string::npos);
   EXPECT_NE(settings("axolotl", part).find("other rows are held out, as many"), std::string::npos);
+  // It settles the schedule itself, and what falls at the end of an unknown number of steps is linear there as well.
+  const config::Recipe falls = recipe("{source: local, path: " + f + "/rows.jsonl, seq_len: 64}", "{kind: lora}",
+                                      "  schedule: {type: wsd, epochs: 2, warmup_steps: 3}\n");
+  const std::string linear = settings("unsloth", job_of(falls, f));
+  EXPECT_NE(linear.find("train.schedule.type: linear there"), std::string::npos) << linear;
+  EXPECT_NE(linear.find("\n  warmup_steps: 3\n"), std::string::npos) << linear;
+  EXPECT_NE(linear.find("step s of W has s/W of the rate there"), std::string::npos) << linear;
 }
 
 TEST(Export, ARewardModelKeepsItsWeight) {
