@@ -162,10 +162,11 @@ Settings llama_factory_settings(const Job& job) {
   y["dataset_dir"] = job.out;
   // Texts are no turns of a conversation.
   if (!job.rows.chat) y["template"] = "empty";
-  y["cutoff_len"] = r.data.seq_len;
   // Its packed texts are one text cut into blocks, with attention from one document to another.
   const bool texts = y["stage"] == "pt",
              packs = r.data.packing && !r.hardware.cpu_lane() && !r.train.method.is_preference() && !texts;
+  // Of a packed row it takes a token away itself.
+  y["cutoff_len"] = r.data.seq_len + (packs ? 1 : 0);
   y["packing"] = packs;
   if (packs) y["neat_packing"] = true;
   if (r.data.packing && (texts || r.hardware.cpu_lane()))

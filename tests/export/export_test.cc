@@ -114,6 +114,19 @@ TEST(Export, ProductsInFloat32AreThatEverywhere) {
   EXPECT_EQ(why_not("llama_factory", on_cpu), "");
 }
 
+// LLaMA-Factory takes a token of a packed row away.
+TEST(Export, APackedRowHoldsWhatTheRecipeSays) {
+  const std::string f = fresh("packed_rows");
+  write_file_atomic(f + "/rows.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n");
+  for (const auto& [packing, length] : {std::pair("true", "65"), std::pair("false", "64")}) {
+    const config::Recipe r =
+        recipe(fmt::format("{{source: local, path: {}/rows.jsonl, seq_len: 64, packing: {}}}", f, packing),
+               "{kind: lora}", kCosine);
+    const std::string text = settings("llama_factory", job_of(r, f));
+    EXPECT_NE(text.find(fmt::format("\ncutoff_len: {}\n", length)), std::string::npos) << text;
+  }
+}
+
 // LLaMA-Factory packs texts by joining and cutting them, with attention across documents.
 TEST(Export, TextsThatWouldSeeEachOtherAreNotPacked) {
   const std::string f = fresh("packed_texts");
