@@ -108,6 +108,14 @@ TEST(Shape, ATableStandsAloneInItsFile) {
   EXPECT_HAS(refused(R"({"7":["a","b"]})"), "make no known row: 7");
 }
 
+TEST(Shape, APromptWithoutAnAnswerIsAskedForOne) {
+  const auto said = [](const char* text) { return error_of([&] { find_layout(row(text), {}); }); };
+  EXPECT_HAS(said(R"({"prompt":"a","level":4})"),
+             "d.jsonl:3: \"prompt\" stands without an answer; columns here: prompt, level");
+  EXPECT_HAS(said(R"({"prompt":"a","id":"longer"})"), "\"answer\" to measure samples against");
+  EXPECT_HAS(said(R"({"prompt":"a","response":"b"})"), "as {prompt: prompt, response: ");
+}
+
 TEST(Shape, TurnsUnderAnotherNameAreAskedForAsMessages) {
   const auto said = [](const char* text) { return error_of([&] { find_layout(row(text), {}); }); };
   EXPECT_HAS(said(R"({"id":"x","dialogue":[{"role":"user","content":"a"}]})"), "as {dialogue: messages}");

@@ -341,8 +341,15 @@ Layout find_layout(const Record& first, const std::map<std::string, std::string>
       fail_input("{}: one column, \"{}\": its cells seem to be separated by {}; separate them by {}", where,
                  printable(there[0]), there[0][at] == '\t' ? "tabs" : fmt::format("\"{}\"", there[0][at]),
                  first.kind == FileKind::kCsv ? "commas, or name the file .tsv where they are tabs" : "tabs");
+  const std::string likely = likely_columns(row);
+  if (by_ours.contains("prompt") && likely.ends_with(": text"))
+    fail_input(
+        "{}: \"prompt\" stands without an answer; columns here: {}. Give \"completion\" to train on, \"chosen\" and "
+        "\"rejected\" to compare, \"answer\" to measure samples against (any text where no reward reads it), or name "
+        "yours by data.columns",
+        where, join(there));
   fail_input("{}: these columns make no known row: {}; known rows: {}. Name yours by data.columns, as {{{}}}", where,
-             there.empty() ? "(none)" : join(there), known_shapes(), likely_columns(row));
+             there.empty() ? "(none)" : join(there), known_shapes(), likely);
 }
 
 const OrderedJson* RowView::find(std::string_view ours) const {
