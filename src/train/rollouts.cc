@@ -134,6 +134,10 @@ std::vector<Rollout> read_rollouts(const std::string& path, const std::string& n
       if (limits.answer > 0 && answer > limits.answer)
         fail_input("{}: completion {} has {} tokens, train.method.max_new_tokens is {}: raise it", where, i, answer,
                    limits.answer);
+      const Completion& first = (all.empty() ? r : all.front()).completions.front();
+      if (first.old_logp.empty() != r.completions.back().old_logp.empty())
+        fail_input("{}: completion {} has {}old_logprobs, unlike the first: give them of every answer or of none",
+                   where, i, first.old_logp.empty() ? "" : "no ");
     }
     all.push_back(std::move(r));
   }

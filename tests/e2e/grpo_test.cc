@@ -259,6 +259,8 @@ TEST(GrpoRuns, RolloutsThatCannotBeUsedAreNamed) {
        "one number for each of the 1 ids"},
       {R"({"prompt_ids":[3],"completions":[{"ids":[4],"reward":1,"old_logprobs":[0.5]},{"ids":[4],"reward":1},{"ids":[4],"reward":1}]})",
        "a log-probability is at most 0"},
+      {R"({"prompt_ids":[3],"completions":[{"ids":[4],"reward":1,"old_logprobs":[-1]},{"ids":[4],"reward":1},{"ids":[4],"reward":1}]})",
+       "completion 1 has no old_logprobs, unlike the first"},
       {"nonsense", "not valid JSON"},
   };
   for (const auto& [row, message] : bad) {
