@@ -139,7 +139,34 @@ net::Headers Meter::response(int version, const Payment& p, const Settlement& s,
   return {{version == 2 ? "PAYMENT-RESPONSE" : "X-PAYMENT-RESPONSE", to_base64(j.dump())}};
 }
 
-// What only the chain knows of a permit; the SDK's word, "" where it will hold.
+// What the other permits of this payer will take at most: it stands in the account still.
+evm::U256 Meter::held(const Payment& p) {
+  const std::string key = p.key();
+  const auto others = store_.under_way(key.substr(0, key.rfind(':') + 1));
+  const std::lock_guard lock(mutex_);
+  evm::U256 sum = 0;
+  for (const Record& r : others)
+    if (r.key != key && (r.state != State::kGranted || inside_.contains(r.key)))
+      sum += evm::parse_decimal(r.amount).value();
+  return sum;
+}
+
+// Grants a permit, and keeps that; the SDK's word where it may not hold.
+std::string Meter::hold(const Payment& p, const evm::U256& amount, Record& record) {
+  try {
+    const std::lock_guard lock(holding_);
+    if (const std::string why = check_upto_on_chain(p, held(p) + amount); !why.empty()) return why;
+    record.state = State::kGranted;
+    record.amount = evm::decimal(amount);
+    store_.put(record);
+    return "";
+  } catch (const Error& e) {
+    log::warn("payment {}: {}", record.key, e.what());
+    return "unexpected_verify_error";
+  }
+}
+
+// What only the chain knows of a permit; the SDK's word, "" where it will hold. `amount`: with what others hold.
 std::string Meter::check_upto_on_chain(const Payment& p, const evm::U256& amount) {
   const evm::Address permit2 = *evm::parse_address(evm::kPermit2);
   const auto read = [&](const evm::Address& to, const std::string& call) {
@@ -234,17 +261,7 @@ void Meter::admit(const Ask& a, std::function<void(Answer)> refuse, std::functio
     return grant(
         std::make_shared<PaidGrant>(*this, p, record, response(version, p, {"", record.transaction}, record.amount)));
   if (p.scheme == Scheme::kUpto) {
-    std::string why;
-    try {
-      why = check_upto_on_chain(p, amount);
-      if (why.empty()) {
-        record.state = State::kGranted;
-        store_.put(record);
-      }
-    } catch (const Error& e) {
-      log::warn("payment {}: {}", record.key, e.what());
-      why = "unexpected_verify_error";
-    }
+    const std::string why = hold(p, amount, record);
     if (why.empty()) return grant(std::make_shared<PaidGrant>(*this, p, record, net::Headers{}));
     leave(record.key);
     return refuse(refusal(a, amount, why, why == "permit2_allowance_required" ? 412 : 402));

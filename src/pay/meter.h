@@ -58,7 +58,9 @@ class Meter {
  private:
   class PaidGrant;
   Answer refusal(const Ask& a, const evm::U256& amount, const std::string& error, int status = 402) const;
+  std::string hold(const Payment& p, const evm::U256& amount, Record& record);
   std::string check_upto_on_chain(const Payment& p, const evm::U256& amount);
+  evm::U256 held(const Payment& p);
   std::optional<Answer> given_before(const Ask& a, const Payment& p);
   std::string begin(const Ask& a, const Payment& p, int version, Record& record);
   void leave(const std::string& key);
@@ -70,6 +72,7 @@ class Meter {
   Store& store_;
   std::mutex mutex_;
   std::set<std::string> inside_;  // payments whose request is being answered
+  std::mutex holding_;            // permits are granted one after another: each counts those before it
   std::unique_ptr<Settling> settling_;
 };
 

@@ -153,4 +153,14 @@ std::vector<Record> Store::in(State state) {
   return out;
 }
 
+std::vector<Record> Store::under_way(const std::string& prefix) {
+  const std::lock_guard lock(mutex_);
+  Db::Statement s(*db_, std::string(kColumns) + "WHERE state IN (?, ?, ?) AND substr(key, 1, length(?)) = ?");
+  for (const State one : {State::kGranted, State::kOwed, State::kSent}) s.bind(static_cast<int>(one));
+  s.bind(prefix).bind(prefix);
+  std::vector<Record> out;
+  while (s.step()) out.push_back(Db::record(s));
+  return out;
+}
+
 }  // namespace mxt::pay

@@ -50,7 +50,8 @@ class Store {
   void keep_answer(const KeptAnswer& a);                                     // of the newest kMostAnswers
   std::optional<KeptAnswer> answer_of(const std::string& identifier);
   static constexpr int kMostAnswers = 10'000;
-  std::vector<Record> in(State state);  // oldest first
+  std::vector<Record> in(State state);                       // oldest first
+  std::vector<Record> under_way(const std::string& prefix);  // granted, owed or sent, of keys that begin so
 
  private:
   struct Db;

@@ -335,6 +335,29 @@ TEST(Upto, APermitIsAskedForThatOutlastsTheLongestAnswer) {
   EXPECT_LT(left.count(), 700) << "something is left to settle in";
 }
 
+TEST(Upto, PermitsOfOnePayerAreGrantedForNoMoreThanItHas) {
+  Shop shop("test_dollar", {Scheme::kUpto});
+  NEEDS_CHAIN(shop);
+  const evm::Key key = payer_with_allowance(shop);
+  shop.send(key, shop.usdc,
+            evm::abi_call("transfer(address,uint256)",
+                          {evm::AbiValue::address(evm::Anvil::account(0).address()), evm::AbiValue::number(995'000)}));
+  EvmPayer payer(key, 1'000'000);
+  const Ask third = shop.paid(payer, "3");
+  auto one = shop.admit(shop.paid(payer, "1")), two = shop.admit(shop.paid(payer, "2"));
+  ASSERT_TRUE(one.grant && two.grant) << "5,000 are enough for two of 2,000";
+  EXPECT_EQ(shop.admit(third).error(), "permit2_insufficient_balance");
+  std::promise<net::Headers> done;
+  one.grant->finish(0, true, [&](net::Headers h) { done.set_value(std::move(h)); });
+  done.get_future().get();
+  one.grant.reset();
+  auto now = shop.admit(third);
+  EXPECT_TRUE(now.grant) << "what the first did not use is free again: " << now.error();
+  now.grant.reset();  // neither used nor owed
+  two.grant.reset();
+  EXPECT_TRUE(shop.admit(shop.paid(payer, "4")).grant);
+}
+
 TEST(Upto, WhatIsOwedIsCollectedByTheNextServer) {
   Shop shop("test_dollar", {Scheme::kUpto});
   NEEDS_CHAIN(shop);
