@@ -386,8 +386,10 @@ Exchange Transport::run(const HttpRequest& r, const Url& url, const std::string&
           ? Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(r.total_seconds))
           : Clock::time_point::max();
   auto request = s.request_of(r, url, method, with_body, with_secrets, proxy);
+  // One that acts goes over a new connection: over a kept one nobody could tell whether it was seen.
+  const bool may_repeat = r.repeatable || method == "GET" || method == "HEAD";
   for (;;) {
-    std::unique_ptr<Connection> c = s.kept && s.kept->key == key ? std::move(s.kept) : nullptr;
+    std::unique_ptr<Connection> c = may_repeat && s.kept && s.kept->key == key ? std::move(s.kept) : nullptr;
     s.kept.reset();
     const bool old = c != nullptr;
     if (!old) {
@@ -404,7 +406,8 @@ Exchange Transport::run(const HttpRequest& r, const Url& url, const std::string&
     } catch (const std::length_error&) {  // Beast: a header field of more than 64 KiB
       e = {End::kTooLarge, ""};
     }
-    // A kept connection that the server had closed meanwhile: nobody has seen the request.
+    // A kept connection that the server had closed meanwhile, most likely; or it broke off: it may have seen the
+    // request.
     if (old && !answered && e.end == End::kBroken && Clock::now() < s.total_end) continue;
     if (e.end == End::kDone && keep) s.kept = std::move(c);
     return e;

@@ -149,6 +149,17 @@ TEST(Http, RetriesWhatPassesAndOnlyThat) {
   EXPECT_EQ(calls, 2);
 }
 
+TEST(Http, WhatActsIsSentOnceThoughAKeptConnectionEndsWithoutAByte) {
+  TestServer s([](const ServerRequest& r) { return ServerResponse{.status = r.target == "/ends" ? 0 : 200}; });
+  HttpClient c = quick();
+  EXPECT_EQ(c.send({.url = s.url("/")}).status, 200);  // its connection is kept
+  EXPECT_THROW(c.send({.method = "POST", .url = s.url("/ends"), .body = "b"}), Error);
+  EXPECT_EQ(s.count("POST", "/ends"), 1u);
+  EXPECT_EQ(c.send({.url = s.url("/")}).status, 200);
+  EXPECT_THROW(c.send({.method = "POST", .url = s.url("/ends"), .body = "b", .retries = 1, .repeatable = true}), Error);
+  EXPECT_GT(s.count("POST", "/ends"), 2u) << "what may be repeated is";
+}
+
 TEST(Http, TrailersFollowTheHeadAndChangeNothingOfIt) {
   TestServer s([](const ServerRequest&) {
     return ServerResponse{.headers = {{"Transfer-Encoding", "chunked"}, {"X-Head", "head"}},

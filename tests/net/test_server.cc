@@ -111,6 +111,7 @@ void TestServer::serve(int fd) {
     }
     const ServerResponse a = handler_(r);
     if (a.delay_ms) std::this_thread::sleep_for(std::chrono::milliseconds(a.delay_ms));
+    if (a.status == 0) break;
     std::string out = "HTTP/1.1 " + std::to_string(a.status) + " x\r\n";
     bool has_length = false;
     for (const auto& [k, v] : a.headers) {

@@ -18,7 +18,7 @@ struct ServerRequest {
 };
 
 struct ServerResponse {
-  int status = 200;
+  int status = 200;  // 0: the connection ends without a byte
   std::vector<std::pair<std::string, std::string>> headers;
   std::string body;
   size_t cut_after = std::string::npos;  // sends so many bytes of the body, then closes the connection

@@ -45,7 +45,6 @@ class LighthouseStep : public Step {
     q.url = url();
     q.headers = {{"Content-Type", form.content_type}, {"Authorization", "Bearer " + c.around.variable(key_env_)}};
     q.parts = std::move(form.parts);
-    q.repeatable = true;  // the same bytes are the same content
     const net::HttpResponse r = lighthouse.send(q);
     if (r.status == 401 || r.status == 403)
       fail_input("Lighthouse at {}: refuses the key in {} ({})", base_, key_env_, r.status);
