@@ -102,6 +102,19 @@ TEST_F(Upload, GoesOnWithTheFirstPartThatIsMissing) {
   EXPECT_EQ(hub.store().count("PUT", "/part/") - before, 2u) << "parts 4 and 5";
 }
 
+TEST_F(Upload, KeepsThePartsWhereTheirEndIsRefusedForTheToken) {
+  hub.multipart_from = 2000;
+  Json kept;
+  upload.save = [&](const Json& parts) { kept = parts; };
+  hub.refuse = [](const ServerRequest& r) { return r.target.find("/complete") != std::string::npos ? 403 : 0; };
+  EXPECT_THROW(send(), Error);
+  hub.refuse = nullptr;
+  upload.parts = kept;
+  send();
+  expect_published();
+  EXPECT_EQ(hub.store().count("PUT", "/part/"), 5u);
+}
+
 TEST_F(Upload, BeginsAnewWhereTheStoreHasForgottenTheUpload) {
   hub.multipart_from = 2000;
   Json kept;

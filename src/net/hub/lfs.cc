@@ -30,6 +30,11 @@ uint64_t chunk_size_of(const Json& header) {
   return v.is_string() ? number_of(v.get<std::string>()).value_or(0) : 0;
 }
 
+// A refusal of who asks, or of when, says nothing of the parts that arrived: they may do the next time.
+bool is_about_parts(int status) {
+  return status / 100 == 4 && status != 401 && status != 403 && status != 408 && status != 429;
+}
+
 }  // namespace
 
 uint64_t LfsUploader::send(const std::vector<const UploadFile*>& files) {
@@ -132,8 +137,8 @@ uint64_t LfsUploader::put_parts(const UploadFile& f, const std::string& href, co
   }
   const HttpResponse r = session_.post_json(href, {{"oid", f.sha256}, {"parts", done}}, true, kLfsHeaders);
   if (r.status < 200 || r.status >= 300) {
-    if (r.status / 100 == 4 && r.status != 408 && r.status != 429) {  // else the same parts may do the next time
-      parts_.erase(f.sha256);                                         // whatever the store has of it, it is not whole
+    if (is_about_parts(r.status)) {
+      parts_.erase(f.sha256);  // whatever the store has of it, it is not whole
       save();
     }
     session_.refuse(r, f.path);
