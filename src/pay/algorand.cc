@@ -160,8 +160,10 @@ void AlgorandSettler::run() {
   for (;;) {
     auto fresh = inbox_.take(!under_way.empty(), settings_.poll_seconds);
     if (!fresh) return;
-    for (Job& j : *fresh)
-      if (send(j)) under_way.push_back(std::move(j));
+    for (Job& j : *fresh) {
+      send(j);
+      under_way.push_back(std::move(j));
+    }
     std::deque<Job> still;
     for (Job& j : under_way) {
       if (look(j)) continue;
@@ -175,21 +177,15 @@ void AlgorandSettler::run() {
   }
 }
 
-// False where it is over.
-bool AlgorandSettler::send(Job& job) {
+void AlgorandSettler::send(Job& job) {
   try {
     job.record.state = State::kSent;
     store_.put(job.record);
     node_.send(job.bytes);
-  } catch (const algorand::Refused& e) {
-    if (std::string(e.what()).find("already in ledger") != std::string::npos) return true;  // or waiting in the pool
-    log::info("payment {} was refused: {}", job.record.key, e.what());
-    finish(job, "invalid_exact_avm_settlement_failed");
-    return false;
+  } catch (const algorand::Refused&) {  // look() is told the same, unless it is in the ledger or the pool already
   } catch (const Error& e) {
     log::warn("payment {}: {}", job.record.key, e.what());  // it may have arrived
   }
-  return true;
 }
 
 // True where it is over.
@@ -226,16 +222,10 @@ bool AlgorandSettler::look(Job& job) {
 }
 
 void AlgorandSettler::finish(Job& job, const std::string& error) {
-  Settlement s{error, job.id};
   job.record.state = error.empty() ? State::kSettled : State::kFailed;
   job.record.transaction = job.id;
-  try {
-    store_.put(job.record);
-  } catch (const Error& e) {
-    log::warn("{}", e.what());
-    s.error = "unexpected_settle_error";
-  }
-  if (job.done) job.done(std::move(s));
+  store_.put(job.record);  // where that fails it is looked at again
+  if (job.done) job.done({error, job.id});
   job.done = nullptr;
 }
 

@@ -42,7 +42,7 @@ class AlgorandSettler final : public Settling {
   std::string signed_bytes(const AlgorandGroup& g) const;
   Job job_of(Record record, std::function<void(Settlement)> done) const;
   void run();
-  bool send(Job& job);
+  void send(Job& job);
   bool look(Job& job);
   void finish(Job& job, const std::string& error);
 

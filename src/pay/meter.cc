@@ -51,7 +51,10 @@ class Meter::PaidGrant final : public Grant {
       : meter_(m), payment_(std::move(p)), record_(std::move(r)), headers_(std::move(headers)) {
     if (payment_.upto) end_ = end_of_answer(*payment_.upto);
   }
-  ~PaidGrant() override { meter_.leave(record_.key); }
+  // One whose end is not on disk may not come in again: it stays inside for as long as this server lives.
+  ~PaidGrant() override {
+    if (on_disk_) meter_.leave(record_.key);
+  }
   net::Headers headers() const override { return headers_; }
   std::optional<std::chrono::system_clock::time_point> end() const override { return end_; }
   std::function<void(const Answer&)> keeper() const override {
@@ -94,9 +97,15 @@ class Meter::PaidGrant final : public Grant {
   }
 
  private:
+  // What was delivered is settled though it cannot be kept now: the settlement is kept when it can be.
   void keep(State s) {
     record_.state = s;
-    meter_.store_.put(record_);
+    try {
+      meter_.store_.put(record_);
+    } catch (const Error& e) {
+      log::warn("payment {}: {}", record_.key, e.what());
+      on_disk_ = false;
+    }
   }
 
   Meter& meter_;
@@ -104,6 +113,7 @@ class Meter::PaidGrant final : public Grant {
   Record record_;
   net::Headers headers_;
   std::optional<std::chrono::system_clock::time_point> end_;
+  bool on_disk_ = true;
 };
 
 Meter::Meter(evm::Rpc* rpc, Terms terms, Price price, Store& store,
@@ -254,6 +264,9 @@ void Meter::admit(const Ask& a, std::function<void(Answer)> refuse, std::functio
       return refuse(refusal(a, amount, why == "conflict" ? "payment-identifier belongs to another payment" : why,
                             why == "conflict" ? 409 : 402));
     }
+  } catch (const StoreFailed& e) {  // ours, and no business of the client's
+    log::warn("{}", e.what());
+    return refuse(refusal(a, amount, "unexpected_verify_error", 503));
   } catch (const Error& e) {
     return refuse(refusal(a, amount, e.what(), 400));
   }

@@ -108,9 +108,25 @@ void Settler::run() {
     auto fresh = inbox_.take(!under_way_.empty(), settings_.poll_seconds);
     if (!fresh) return;
     for (Job& j : *fresh)
-      if (send_new(j)) under_way_.push_back(std::move(j));
+      if (begin(j)) under_way_.push_back(std::move(j));
     look();
   }
+}
+
+// True where it is to be looked at again: also where what became of it cannot be kept now.
+bool Settler::begin(Job& job) {
+  try {
+    return send_new(job);
+  } catch (const Error& e) {
+    log::warn("payment {}: {}", job.record.key, e.what());
+    return true;
+  }
+}
+
+// A job's record is the one on disk: what is sent has been kept before, and what became of it stays to be kept.
+void Settler::keep(Job& job, Record record) {
+  store_.put(record);
+  job.record = std::move(record);
 }
 
 // The simulation comes first: what would revert costs no gas.
@@ -126,12 +142,12 @@ bool Settler::send_new(Job& job) {
     const evm::Fees f = rpc_.fees();
     if (f.base + f.tip > settings_.most_fee)
       fail_input("gas costs {} wei now, which is too much", evm::decimal(f.base + f.tip));
-    job.record.attempts = {
-        {"nonce", next_nonce_}, {"attempts", Json::array()}, {"earlier", earlier_of(job.record.attempts)}};
-    sign(job, std::min<evm::U256>(2 * f.base + f.tip, settings_.most_fee), f.tip);
+    Record sent = job.record;
+    sent.attempts = {{"nonce", next_nonce_}, {"attempts", Json::array()}, {"earlier", earlier_of(sent.attempts)}};
+    sign(job, sent, std::min<evm::U256>(2 * f.base + f.tip, settings_.most_fee), f.tip);
+    sent.state = State::kSent;
+    keep(job, std::move(sent));
     ++next_nonce_;
-    job.record.state = State::kSent;
-    store_.put(job.record);
     return broadcast(job, *evm::from_hex(job.record.attempts["attempts"].back()["raw"].get<std::string>()));
   } catch (const evm::NodeError& e) {
     // One that was sent earlier may be what stands in the way, though the node does not show its receipt yet.
@@ -153,9 +169,10 @@ bool Settler::send_new(Job& job) {
                  ""});
     return false;
   } catch (const Error& e) {
+    if (job.record.state == State::kSent) throw;
     log::warn("payment {} was not sent: {}", job.record.key, e.what());
     if (job.record.state == State::kOwed) return keep_owed(job);
-    finish(job, {"unexpected_settle_error", ""});
+    if (job.done) job.done({"unexpected_settle_error", ""});
     return false;
   }
 }
@@ -170,11 +187,11 @@ bool Settler::keep_owed(Job& job) {
   return true;
 }
 
-void Settler::sign(Job& job, const evm::U256& max_fee, const evm::U256& tip) {
+void Settler::sign(Job& job, Record& record, const evm::U256& max_fee, const evm::U256& tip) {
   const evm::Address to = settlement_contract(job.payment, terms_);
   evm::Transaction t;
   t.chain_id = terms_.network->chain_id;
-  t.nonce = job.record.attempts["nonce"].get<uint64_t>();
+  t.nonce = record.attempts["nonce"].get<uint64_t>();
   t.to = to;
   t.data = settlement_call(job.payment, job.amount);
   const uint64_t gas = rpc_.estimate_gas(key_.address(), to, t.data);
@@ -182,10 +199,10 @@ void Settler::sign(Job& job, const evm::U256& max_fee, const evm::U256& tip) {
   t.max_fee = max_fee;
   t.max_priority_fee = std::min(tip, max_fee);
   const evm::SignedTransaction s = evm::sign(t, key_);
-  job.record.attempts["attempts"].push_back({{"hash", evm::hex(s.hash)},
-                                             {"raw", evm::hex(s.raw)},
-                                             {"max_fee", evm::quantity(max_fee)},
-                                             {"tip", evm::quantity(tip)}});
+  record.attempts["attempts"].push_back({{"hash", evm::hex(s.hash)},
+                                         {"raw", evm::hex(s.raw)},
+                                         {"max_fee", evm::quantity(max_fee)},
+                                         {"tip", evm::quantity(tip)}});
   job.offered = Timer::now();
 }
 
@@ -201,8 +218,9 @@ bool Settler::broadcast(Job& job, const std::string& raw) {
     nonce_known_ = false;                         // this nonce was not used
     log::warn("payment {} was refused by the node: {}", job.record.key, e.what());
     if (job.payment.scheme == Scheme::kUpto) {
-      job.record.state = State::kOwed;
-      store_.put(job.record);
+      Record owed = job.record;
+      owed.state = State::kOwed;
+      keep(job, std::move(owed));
       return keep_owed(job);
     }
     finish(job, {"unexpected_settle_error", ""});
@@ -279,8 +297,9 @@ void Settler::offer_more(Job& job, const evm::Fees& f) {
                   tip = evm::parse_quantity(last.at("tip").get<std::string>()).value() * 9 / 8 + 1;
   const evm::U256 wanted = std::max<evm::U256>(fee, 2 * f.base + tip);
   if (wanted > settings_.most_fee) return;
-  sign(job, wanted, tip);
-  store_.put(job.record);
+  Record more = job.record;
+  sign(job, more, wanted, tip);
+  keep(job, std::move(more));
   broadcast(job, *evm::from_hex(job.record.attempts["attempts"].back()["raw"].get<std::string>()));
 }
 
@@ -288,21 +307,18 @@ void Settler::offer_more(Job& job, const evm::Fees& f) {
 void Settler::nothing_came(Job& job) {
   nonce_known_ = false;
   job.missed.reset();
-  job.record.state = State::kOwed;
-  store_.put(job.record);
+  Record owed = job.record;
+  owed.state = State::kOwed;
+  keep(job, std::move(owed));
   inbox_.put(std::move(job));
 }
 
 void Settler::finish(Job& job, Settlement s) {
   const State good = job.payment.scheme == Scheme::kUpto ? State::kServed : State::kSettled;  // upto: delivered before
-  job.record.state = s.error.empty() ? good : State::kFailed;
-  job.record.transaction = s.transaction;
-  try {
-    store_.put(job.record);
-  } catch (const Error& e) {
-    log::warn("{}", e.what());
-    s = {"unexpected_settle_error", s.transaction};
-  }
+  Record over = job.record;
+  over.state = s.error.empty() ? good : State::kFailed;
+  over.transaction = s.transaction;
+  keep(job, std::move(over));
   if (job.done) job.done(std::move(s));
   job.done = nullptr;
 }

@@ -63,6 +63,7 @@ class Settler final : public Settling {
   struct Job;
   void run();
   void take_up();
+  bool begin(Job& job);
   bool send_new(Job& job);
   bool keep_owed(Job& job);
   void look();
@@ -70,7 +71,8 @@ class Settler final : public Settling {
   bool is_mined(Job& job);
   void offer_more(Job& job, const evm::Fees& fees);
   bool broadcast(Job& job, const std::string& raw);
-  void sign(Job& job, const evm::U256& max_fee, const evm::U256& tip);
+  void sign(Job& job, Record& record, const evm::U256& max_fee, const evm::U256& tip);
+  void keep(Job& job, Record record);
   void finish(Job& job, Settlement s);
   void nothing_came(Job& job);
 

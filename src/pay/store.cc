@@ -35,7 +35,8 @@ struct Store::Db {
     if (lock >= 0) close(lock);
   }
   [[noreturn]] void fail() const {
-    fail_input("{}: the store of payments cannot be used: {}", path, db ? sqlite3_errmsg(db) : "out of memory");
+    throw StoreFailed(Exit::kBadInput, fmt::format("{}: the store of payments cannot be used: {}", path,
+                                                   db ? sqlite3_errmsg(db) : "out of memory"));
   }
   void run(const char* sql) const {
     if (sqlite3_exec(db, sql, nullptr, nullptr, nullptr) != SQLITE_OK) fail();

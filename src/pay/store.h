@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/json.h"
 
 namespace mxt::pay {
@@ -36,9 +37,14 @@ struct KeptAnswer {
   std::string body;
 };
 
+// The file cannot be read or written, for want of space say.
+struct StoreFailed : Error {
+  using Error::Error;
+};
+
 class Store {
  public:
-  // kBadInput where the file cannot be used. Another server may not have it open.
+  // StoreFailed where the file cannot be used, as from all else here. Another server may not have it open.
   explicit Store(const std::string& path);
   ~Store();
   Store(const Store&) = delete;

@@ -3,6 +3,7 @@
 #include "pay/shop.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -333,6 +334,62 @@ TEST(Upto, APermitIsAskedForThatOutlastsTheLongestAnswer) {
   const std::chrono::duration<double> left = *o.grant->end() - std::chrono::system_clock::now();
   EXPECT_GT(left.count(), 600);
   EXPECT_LT(left.count(), 700) << "something is left to settle in";
+}
+
+// While one is there nothing that this program writes reaches a file.
+struct FullDisk {
+  rlimit was{};
+  FullDisk() {
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &was);
+    const rlimit none{0, was.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &none);
+  }
+  ~FullDisk() { setrlimit(RLIMIT_FSIZE, &was); }
+};
+
+TEST(Exact, AStoreThatCannotBeWrittenLosesNoPaymentAndIsNotTheClientsFault) {
+  Shop shop;
+  NEEDS_CHAIN(shop);
+  const EvmPayer payer(shop.payer(), 1'000'000);
+  const Ask before = shop.paid(payer, "before"), after = shop.paid(payer, "after");
+  {
+    const FullDisk full;
+    const auto o = shop.admit(before);
+    ASSERT_TRUE(o.refusal);
+    EXPECT_EQ(o.refusal->status, 503);
+    EXPECT_EQ(o.error(), "unexpected_verify_error") << "and nothing of our files";
+  }
+  EXPECT_TRUE(shop.admit(before).grant) << "nothing was sent, and its nonce is free";
+  shop.chain->rpc().call("evm_setAutomine", {false});
+  auto waits = shop.begin(after);
+  const evm::Address settling = Shop::settling_key().address();
+  within(10, [&] { return shop.chain->rpc().nonce(settling, "pending") > shop.chain->rpc().nonce(settling); });
+  {
+    const FullDisk full;
+    shop.chain->mine();
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  }
+  const auto o = waits.get();
+  EXPECT_TRUE(o.grant) << "mined while that could not be kept: " << o.error();
+}
+
+TEST(Upto, WhatWasDeliveredWhileTheStoreCannotBeWrittenIsCollectedAndGrantedOnce) {
+  Shop shop("test_dollar", {Scheme::kUpto});
+  NEEDS_CHAIN(shop);
+  EvmPayer payer(payer_with_allowance(shop), 1'000'000);
+  const Ask a = shop.paid(payer);
+  auto o = shop.admit(a);
+  ASSERT_TRUE(o.grant) << o.error();
+  {
+    const FullDisk full;
+    o.grant->finish(600, true, [](const net::Headers&) {});
+    o.grant.reset();
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  }
+  EXPECT_NE(shop.admit(a).error(), "");
+  within(20, [&] { return shop.balance(merchant()) != 0; });
+  EXPECT_EQ(shop.balance(merchant()), 1200);
 }
 
 TEST(Upto, PermitsOfOnePayerAreGrantedForNoMoreThanItHas) {
