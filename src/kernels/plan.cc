@@ -145,8 +145,8 @@ int chosen(const KernelPlan& plan, std::string_view key, const std::vector<std::
   if (choice == plan.choices.end()) return 0;
   const auto at = std::find(algorithms.begin(), algorithms.end(), choice->second);
   if (at == algorithms.end())
-    fail_input("plan: \"{}\" chooses algorithm \"{}\", which this build does not have; it has {}", key, choice->second,
-               fmt::join(algorithms, ", "));
+    fail_input("{}: \"{}\" chooses algorithm \"{}\", which this build does not have; it has {}", plan.source, key,
+               choice->second, fmt::join(algorithms, ", "));
   return static_cast<int>(at - algorithms.begin());
 }
 
@@ -177,6 +177,7 @@ KernelPlan plan_from_json(std::string_view text, std::string_view source) {
     fail_input("{}: key \"schema_version\" is {}, this build reads {}; make the plan again with `mindxtrain bench`",
                source, version, KernelPlan::kSchemaVersion);
   KernelPlan plan;
+  plan.source = source;
   plan.device = read_identity(s.section("device"));
   const Section shapes = s.section("shapes");
   for (const auto& [key, value] : shapes.json().items()) plan.shapes[key] = shapes.integer(key, INT64_MIN, INT64_MAX);

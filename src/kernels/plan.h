@@ -41,6 +41,7 @@ struct KernelPlan {
   std::map<std::string, std::string> env;  // environment the run must have
   bool measured = false;                   // false: a reference plan (--dry-run), first choices
   double budget_s = 0;                     // seconds the probe took
+  std::string source = "plan";             // the file that it was read from, for messages
 
   bool operator==(const KernelPlan&) const = default;
 };

@@ -82,49 +82,51 @@ void check_frozen(const config::Recipe& recipe, const formats::ModelConfig& mode
                recipe.source, model.model_type);
 }
 
-int64_t plan_number(const std::string& key, const std::string& text) {
+// A plan is done as it stands or not at all.
+[[noreturn]] void refuse_choice(const kernels::KernelPlan& plan, const std::string& key, const std::string& why) {
+  fail_input("{}: \"{}\" is \"{}\": {}", plan.source, key, plan.choices.at(key), why);
+}
+
+int64_t plan_number(const kernels::KernelPlan& plan, const std::string& key) {
+  const std::string& text = plan.choices.at(key);
   int64_t n = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
   if (error != std::errc() || end != text.data() + text.size() || n < 1)
-    fail_input("plan: \"{}\" is \"{}\": a whole number from 1 on is wanted", key, text);
+    refuse_choice(plan, key, "a whole number from 1 on is wanted");
   return n;
 }
 
-graph::Recompute plan_recompute(const std::string& name) {
+graph::Recompute plan_recompute(const kernels::KernelPlan& plan, const std::string& key) {
   graph::Recompute r;
-  if (!graph::recompute_from_name(name, &r))
-    fail_input("plan: \"step recompute\" is \"{}\": none, cheap, layer or a number of tensors is wanted", name);
+  if (!graph::recompute_from_name(plan.choices.at(key), &r))
+    refuse_choice(plan, key, "none, cheap, layer or a number of tensors is wanted");
   return r;
 }
 
-runtime::Offload plan_offload(const std::string& name, bool own_memory) {
+runtime::Offload plan_offload(const kernels::KernelPlan& plan, const std::string& key, bool own_memory) {
   runtime::Offload o;
-  if (!runtime::offload_from_name(name, &o))
-    fail_input("plan: \"step offload\" is \"{}\": none or optimizer is wanted", name);
+  if (!runtime::offload_from_name(plan.choices.at(key), &o)) refuse_choice(plan, key, "none or optimizer is wanted");
   if (!own_memory && o != runtime::Offload::kNone)
-    fail_input("plan: \"step offload\" is \"{}\": this device's memory is the host's, there is nowhere else to keep it",
-               name);
+    refuse_choice(plan, key, "this device's memory is the host's, there is nowhere else to keep it");
   return o;
 }
 
-bool plan_packed_weights(const std::string& name) {
+bool plan_packed_weights(const kernels::KernelPlan& plan, const std::string& key) {
   bool packed;
-  if (!runtime::weights_from_name(name, &packed))
-    fail_input("plan: \"step weights\" is \"{}\": packed or plain is wanted", name);
+  if (!runtime::weights_from_name(plan.choices.at(key), &packed)) refuse_choice(plan, key, "packed or plain is wanted");
   return packed;
 }
 
-// A plan is done as it stands or not at all.
-void check_step_choices(const std::map<std::string, std::string>& choices) {
+void check_step_choices(const kernels::KernelPlan& plan) {
   const std::string_view known[] = {"step threads",   "step pinning", "step micro_batch",
                                     "step recompute", "step offload", "step weights"};
-  for (const auto& [key, value] : choices) {
+  for (const auto& [key, value] : plan.choices) {
     if (!key.starts_with("step ")) continue;
     if (std::find(std::begin(known), std::end(known), key) == std::end(known))
-      fail_input("plan: \"{}\" is no choice of a step", key);
+      fail_input("{}: \"{}\" is no choice of a step", plan.source, key);
     if (key == "step pinning" && value != "none" && value != "cores")
-      fail_input("plan: \"step pinning\" is \"{}\": none or cores is wanted", value);
-    if (key == "step threads") plan_number(key, value);
+      refuse_choice(plan, key, "none or cores is wanted");
+    if (key == "step threads") plan_number(plan, key);
   }
 }
 
@@ -340,21 +342,22 @@ void fill(Setup* s, const config::Recipe& asked, const kernels::KernelPlan* plan
     set_pass(*s, rows_for_host(*s), graph::Recompute::kNone);
   if (recipe.train.micro_batch) set_pass(*s, std::min(*recipe.train.micro_batch, per_device), s->options.recompute);
   if (plan) {
-    check_step_choices(plan->choices);
+    check_step_choices(*plan);
     Pass p = s->pass();
-    if (auto it = plan->choices.find("step micro_batch"); it != plan->choices.end())
-      p.micro_batch = plan_number(it->first, it->second);
-    if (p.micro_batch > per_device)
-      fail_input("plan: \"step micro_batch\" is {}: the recipe has {} rows (train.batch.per_device)", p.micro_batch,
-                 per_device);
+    if (auto it = plan->choices.find("step micro_batch"); it != plan->choices.end()) {
+      p.micro_batch = plan_number(*plan, it->first);
+      if (p.micro_batch > per_device)
+        refuse_choice(*plan, it->first, fmt::format("the recipe has {} rows (train.batch.per_device)", per_device));
+    }
     if (auto it = plan->choices.find("step recompute"); it != plan->choices.end())
-      p.recompute = plan_recompute(it->second);
+      p.recompute = plan_recompute(*plan, it->first);
     set_pass(*s, p.micro_batch, p.recompute);
     const auto offload = plan->choices.find("step offload");
     s->offload = offload == plan->choices.end() ? runtime::Offload::kNone
-                                                : plan_offload(offload->second, s->backend->own_memory);
+                                                : plan_offload(*plan, offload->first, s->backend->own_memory);
     const auto weights = plan->choices.find("step weights");
-    s->packed_weights = s->packed_weights && weights != plan->choices.end() && plan_packed_weights(weights->second);
+    s->packed_weights =
+        s->packed_weights && weights != plan->choices.end() && plan_packed_weights(*plan, weights->first);
   }
   if (s->has_lora) require_targets(*s);
   // Scoring reads the same parameters: what one graph joins the other must join.

@@ -188,6 +188,7 @@ TEST(Plan, OfAnotherMachineIsRefusedByName) {
     const auto r = c.train();
     EXPECT_EQ(r.code, 1) << name << ": " << r.out;
     EXPECT_NE(r.out.find(name), std::string::npos) << name << ": " << r.out;
+    EXPECT_NE(r.out.find(c.plan), std::string::npos) << name << ": " << r.out;
   }
 }
 
