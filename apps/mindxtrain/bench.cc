@@ -90,7 +90,10 @@ void add_bench(CLI::App& app) {
                           : load_recipe(o->config));
     apply_throttle(r, o->threads);
     if (o->out.empty()) o->out = r.autotune.plan_path;
-    if (const auto folder = fs::path(o->out).parent_path(); !folder.empty()) make_folders(folder.string());
+    // Behind every check, and before a minute of measuring.
+    const auto make_place = [&] {
+      if (const auto folder = fs::path(o->out).parent_path(); !folder.empty()) make_folders(folder.string());
+    };
     std::optional<kernels::KernelPlan> against;  // read first: a minute of measuring is not lost to a wrong name
     if (!o->against.empty() && o->dry_run)
       fail_input("--against: compares what was measured; --dry-run measures nothing");
@@ -103,6 +106,7 @@ void add_bench(CLI::App& app) {
       const bool here = r.hardware.cpu_lane() || device_is_here(r);
       const auto setup =
           train::make_setup(here ? r : shapes, model, vocabulary_of(text), nullptr, train::Reads::kConfig);
+      make_place();
       write_file_atomic(o->out, kernels::to_json(here ? reference_plan(*setup) : absent_plan(*setup, r)));
       std::printf("%s\n", o->out.c_str());
       return;
@@ -111,6 +115,7 @@ void add_bench(CLI::App& app) {
     if (against) require_same_device(*against, *setup, o->against);
     if (against && against->shapes != train::shapes_beside(*against, *setup))
       fail_input("--against {}: is a plan of other shapes: its calls are not this recipe's", o->against);
+    make_place();
     const auto report = measured_plan(*setup, !threads_given(o->threads), o->policy == "enumerate");
     write_file_atomic(o->out, kernels::to_json(report.plan));
     std::printf("%s%s\n", table_of(report, setup->rows_per_step, setup->seq_len).c_str(), o->out.c_str());

@@ -192,6 +192,18 @@ TEST(Plan, OfAnotherMachineIsRefusedByName) {
   }
 }
 
+TEST(Plan, ThatIsNotMadeLeavesNoFolder) {
+  Case c;
+  const std::string fresh = c.folder / "new";
+  const std::string out = fresh + "/deep/plan.json";
+  for (const char* wrong : {" --against nowhere.json", " --dry-run --against nowhere.json"}) {
+    EXPECT_EQ(cli::run("bench --config " + c.recipe + wrong + " --out " + out).code, 1);
+    EXPECT_FALSE(fs::exists(fresh)) << wrong;
+  }
+  EXPECT_EQ(cli::run("bench --dry-run --config " + c.recipe + " --out " + out).code, 0);
+  EXPECT_TRUE(fs::exists(out));
+}
+
 // Where the device is not here, too: its choices would be said to be missing, or its times taken for the other's.
 TEST(Plan, OfAnotherDeviceIsNotCountedWith) {
   Case c;
