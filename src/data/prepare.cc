@@ -207,14 +207,12 @@ void remove_leftovers(const std::string& out) {
   remove_unfinished(out);
 }
 
-bool still_good(const std::string& out, const Manifest& m) {
+// What is wrong with the files of a finished folder, or "".
+std::string damage_of(const std::string& out, const Manifest& m) {
   for (const Part* p : {&m.train, m.part("eval")})
     if (p)
-      if (const std::string wrong = check_files(out, *p, true); !wrong.empty()) {
-        log::warn("data: {}; preparing again", wrong);
-        return false;
-      }
-  return true;
+      if (std::string wrong = check_files(out, *p, true); !wrong.empty()) return wrong;
+  return "";
 }
 
 // What data.seq_len was too short for, of so many rows.
@@ -272,11 +270,15 @@ std::string Prepared::text() const {
 
 namespace {
 
-// Of a finished folder for the same inputs.
-std::optional<Prepared> find_prepared(const std::string& out, const std::string& key) {
+// Of a finished folder for the same inputs. Only who holds the folder prepares it again, and says so.
+std::optional<Prepared> find_prepared(const std::string& out, const std::string& key, bool held) {
   if (!has_manifest(out)) return std::nullopt;
   const Manifest old = read_manifest(out);
-  if (old.key != key || !still_good(out, old)) return std::nullopt;
+  if (old.key != key) return std::nullopt;
+  if (const std::string wrong = damage_of(out, old); !wrong.empty()) {
+    if (held) log::warn("data: {}; preparing again", wrong);
+    return std::nullopt;
+  }
   Prepared kept = old.counts;
   kept.kept = true;
   log::info("data: {} is already prepared", out);
@@ -293,10 +295,10 @@ Prepared prepare(const config::Recipe& recipe, const Settings& s, const SampleEn
   m.windows = s.windows;
   m.seq_len = s.seq_len;
   m.counts.cropped = s.crop;
-  if (const auto kept = find_prepared(out, m.key)) return *kept;
+  if (const auto kept = find_prepared(out, m.key, false)) return *kept;
   make_folders(out);
   const FolderLock lock(out);
-  if (const auto kept = find_prepared(out, m.key)) return *kept;  // by whoever had the lock before
+  if (const auto kept = find_prepared(out, m.key, true)) return *kept;  // by whoever had the lock before
   remove_leftovers(out);
 
   const fs::path folder = fs::path(out) / kWorkFolder;
@@ -350,7 +352,7 @@ Prepared prepare_rollouts(const config::Recipe& recipe, const std::string& out) 
   m.inputs = inputs.dump();
   m.key = key_of(inputs);
   m.seq_len = recipe.data.seq_len;
-  if (const auto kept = find_prepared(out, m.key)) return *kept;
+  if (const auto kept = find_prepared(out, m.key, false)) return *kept;
   make_folders(out);
   const FolderLock lock(out);
   remove_old(out);
@@ -379,7 +381,7 @@ Prepared merge_jobs(const config::Recipe& recipe, const SampleEncoder& coder, co
   const Settings s = read_settings(recipe, access, out);
   const MergeLock lock(out);  // two jobs may be the last to finish: one waits, and finds the other's work
   if (has_manifest(out))
-    if (const auto kept = find_prepared(out, key_of(inputs_of(s, coder)))) return *kept;
+    if (const auto kept = find_prepared(out, key_of(inputs_of(s, coder)), false)) return *kept;
   const int jobs = check_done((fs::path(out) / kWorkFolder).string(), jobs_key(s, coder));
   return prepare(recipe, s, coder, out, access, jobs);
 }

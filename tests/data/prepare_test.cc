@@ -325,7 +325,11 @@ TEST_F(PrepareTest, FinishedFoldersAreKeptUntilAnInputOrAFileChanges) {
   bytes.back() = static_cast<char>(bytes.back() ^ 1);
   write("out/train-00001-of-00001.safetensors", bytes);
   EXPECT_HAS(error_of([&] { Dataset::open(path("out"), "train", true); }, Exit::kVerifyFailed), "digest");
+  ::testing::internal::CaptureStderr();
   EXPECT_FALSE(run(local(file, "seq_len: 65")).kept);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_HAS(said, "preparing again");
+  EXPECT_EQ(said.find("preparing again"), said.rfind("preparing again")) << said;
   EXPECT_TRUE(run(local(file, "seq_len: 65")).kept);
   coder_.end = -1;  // another tokenizer
   EXPECT_FALSE(run(local(file, "seq_len: 65")).kept);
