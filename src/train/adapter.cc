@@ -177,18 +177,39 @@ bool parts_head(const config::Recipe& recipe) {
   return named(recipe.train.method.lora->target_modules) || named(recipe.train.method.lora->modules_to_save);
 }
 
+namespace {
+
+// PEFT goes by the last part of a target, whatever stands before.
+bool adapts(const config::Lora& lora, const char* module) {
+  return std::any_of(lora.target_modules.begin(), lora.target_modules.end(),
+                     [&](const std::string& t) { return names_module(t, module) || t == "all-linear"; });
+}
+
+// It turns single experts' adapters of the families whose checkpoints hold single experts into stacked ones, and puts
+// gate's and up's where they stand only if down has one too.
+bool needs_stacks(const config::Lora& lora, const formats::ModelConfig& model) {
+  return model.num_experts > 0 && (model.family->stacked_adapters || !adapts(lora, "down_proj"));
+}
+
+}  // namespace
+
+bool stacks_experts(const config::Lora& lora, const formats::ModelConfig& model) {
+  return lora.stack_experts.value_or(needs_stacks(lora, model));
+}
+
 void say_beyond_peft(const config::Recipe& recipe, const formats::ModelConfig& model) {
   if (!recipe.train.method.lora) return;
   const config::Lora& lora = *recipe.train.method.lora;
   if (lora.stack_experts && model.num_experts == 0)
     log::warn("{}: stack_experts: not read, for the model has no experts: remove it", recipe.source);
   if (model.num_experts == 0) return;
-  // It goes by the last part of a target, whatever stands before.
-  const auto names = [&](const char* module) {
-    return std::any_of(lora.target_modules.begin(), lora.target_modules.end(),
-                       [&](const std::string& t) { return names_module(t, module) || t == "all-linear"; });
-  };
-  const bool gate = names("gate_proj"), up = names("up_proj"), experts = gate || up || names("down_proj");
+  const bool gate = adapts(lora, "gate_proj"), up = adapts(lora, "up_proj"),
+             experts = gate || up || adapts(lora, "down_proj");
+  if (experts && needs_stacks(lora, model) && !stacks_experts(lora, model))
+    log::warn(
+        "{}: train.method.stack_experts: false: PEFT reads these experts' adapters stacked alone, and leaves single "
+        "ones out: remove it where PEFT is to read them",
+        recipe.source);
   // It holds gate and up of stacked experts in one matrix.
   if (gate != up)
     log::warn(

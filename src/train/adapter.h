@@ -28,5 +28,7 @@ bool parts_head(const config::Recipe& recipe);
 
 // Warns of adapters of experts that train here and that PEFT does not read as they are.
 void say_beyond_peft(const config::Recipe& recipe, const formats::ModelConfig& model);
+// Whether experts' adapters are saved stacked: as the recipe says, else where PEFT does not read single experts'.
+bool stacks_experts(const config::Lora& lora, const formats::ModelConfig& model);
 
 }  // namespace mxt::train

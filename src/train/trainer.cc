@@ -617,10 +617,9 @@ class Run {
     if (s_.has_lora) {
       formats::AdapterConfig a = adapter_config(s_.recipe);
       a.fan_in_fan_out = s_.model.family->conv1d;
-      const auto& family = *s_.model.family;
-      const bool stacked = s_.recipe.train.method.lora->stack_experts.value_or(family.stacked_adapters);
-      checkpoint::save_adapter(temp, graph_, *params_, std::move(a), pissa_ ? &*pissa_ : nullptr,
-                               {stacked, family.turned_experts});
+      checkpoint::save_adapter(
+          temp, graph_, *params_, std::move(a), pissa_ ? &*pissa_ : nullptr,
+          {stacks_experts(*s_.recipe.train.method.lora, s_.model), s_.model.family->turned_experts});
     } else {
       const config::Precision held = s_.recipe.model.torch_dtype;
       checkpoint::save_model(temp, graph_, *params_,

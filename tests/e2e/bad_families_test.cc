@@ -382,6 +382,34 @@ TEST(ExpertTargets, ThatPeftCannotReadAreSaidBeforeTraining) {
   }
 }
 
+// Adapters of gate and up that come one by one PEFT puts where they stand only beside down's.
+TEST(ExpertTargets, AreSavedInTheFormThatPeftReads) {
+  cli::Folder f("expert_forms");
+  cli::Tiny t;
+  t.steps = 1;
+  struct Case {
+    std::string model, targets;
+    bool stacked;
+  };
+  for (const auto& [model, targets, stacked] :
+       {Case{"qwen3_moe_balanced", "[gate_proj, up_proj]", true},
+        Case{"qwen3_moe_balanced", "[q_proj, gate_proj, up_proj, down_proj]", false},
+        Case{"qwen3_5_moe", "[down_proj]", true}, Case{"gpt_oss", "[gate_proj, up_proj]", true}})
+    for (const bool single : {false, true}) {
+      t.model = model;
+      t.method =
+          fmt::format("{{kind: lora, r: 2, target_modules: {}{}}}", targets, single ? ", stack_experts: false" : "");
+      write_file_atomic(f / "r.yaml", cli::recipe(t));
+      const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
+      ASSERT_EQ(r.code, 0) << r.out;
+      const Json saved = read_json_file(f / "out/checkpoint/adapter_config.json");
+      EXPECT_EQ(saved.contains("target_parameters") && !saved["target_parameters"].empty(), stacked && !single)
+          << model << targets;
+      EXPECT_EQ(r.out.find("stack_experts: false: PEFT reads") != std::string::npos, stacked && single) << r.out;
+      fs::remove_all(f / "out");
+    }
+}
+
 TEST(ExpertTargets, WhoseBiasesPeftLeavesOutAreSaid) {
   cli::Folder f("expert_biases");
   cli::Tiny t;

@@ -184,7 +184,8 @@ Section declare(const Lora*) {
   d.field("stack_experts", &Lora::stack_experts,
           "Experts' adapters are saved as PEFT's target_parameters, a layer's in one, or each by itself.")
       .later()
-      .default_is("as transformers holds the experts: stacked for Qwen3.5 and gpt-oss");
+      .default_is(
+          "stacked where PEFT reads nothing else: Qwen3.5, gpt-oss, and gate_proj and up_proj without down_proj");
   d.field("init_adapter", &Lora::init_adapter,
           "PEFT folder to start from; its alpha, rank and rsLoRA must scale as these settings do. `recipe:NAME` = what "
           "that "
