@@ -181,6 +181,12 @@ std::vector<std::string> hints(const Recipe& r) {
     if (!read && r.is_given(key))
       out.push_back(fmt::format("{}: not read, for data.source is {}", key, text_of(source)));
   for (std::string& line : unread_fields(r)) out.push_back(std::move(line));
+  if (const Method& m = r.train.method; m.is_rl() && !r.train.rollouts.path && m.max_new_tokens >= r.data.seq_len)
+    out.push_back(
+        fmt::format("train.method.max_new_tokens: {}, and a row has {} tokens (data.seq_len): an answer ends where it "
+                    "and its prompt "
+                    "fill that",
+                    m.max_new_tokens, r.data.seq_len));
   if (!device_computes(r.hardware, r.model.torch_dtype))
     out.push_back(fmt::format("model.torch_dtype: {} is not this hardware's: weights are held in train.precision",
                               text_of(r.model.torch_dtype)));

@@ -364,6 +364,13 @@ TEST(Lines, StagesThatAreOffAndHints) {
                                "source: local, train_on: all}\ntrain: {method: {kind: kto}}\n",
                                "r")),
             (std::vector<std::string>{"data.train_on: not read, for kto trains on answers: remove it"}));
+  const auto group = [](const char* more) {
+    return hints(minimal_with(std::string("hardware: {}\ntrain: {batch: {per_device: 8}, method: {kind: grpo, ") +
+                              more + "}}\n"));
+  };
+  EXPECT_TRUE(group("max_new_tokens: 4095").empty());  // data.seq_len less a prompt's least
+  ASSERT_EQ(group("max_completion_length: 4096").size(), 1u);
+  EXPECT_EQ(group("max_completion_length: 4096")[0].find("train.method.max_new_tokens: 4096, and a row has 4096"), 0u);
 }
 
 // A field that is accepted has its effect, or a line says that it has none.

@@ -196,8 +196,8 @@ TEST(RolloutTools, AnswersGoOnAfterCallsUntilALimit) {
 TEST(Rollouts, WhatAToolSaidIsNoTarget) {
   const std::string path = testing::TempDir() + "/masked.jsonl";
   const auto read = [&](const std::string& completion) {
-    write_file_atomic(path,
-                      R"({"prompt_ids":[3],"completions":[)" + completion + R"(,{"ids":[4],"reward":0,"old_logprobs":[-3]}]})" + "\n");
+    write_file_atomic(path, R"({"prompt_ids":[3],"completions":[)" + completion +
+                                R"(,{"ids":[4],"reward":0,"old_logprobs":[-3]}]})" + "\n");
     return read_rollouts(path, path, {2, 10, 8, 0});
   };
   const auto all = read(R"({"ids":[5,6,7,8],"reward":1,"old_logprobs":[-1,-9,-9,-2],"mask":[1,0,0,1]})");

@@ -39,8 +39,11 @@ ValueId add_to_experts(Graph& g, const LoraSettings& s, const ExpertLinearOp& op
       LoraSettings::Target t;
       const std::string module = module_of(base.segments[e * parts + part].name);
       if (s.target(s.ctx, module, &t) != wanted || (wanted && (t.rank != first.rank || t.scale != first.scale)))
-        fail_input("{} and {} get different adapters: the experts of a layer share theirs' rank and scale",
-                   module_of(base.segments[part].name), module);
+        fail_input(
+            "{} and {} get different adapters: the experts of a layer share theirs' rank and scale; an adapter that "
+            "has "
+            "none for some of them was made for another base",
+            module_of(base.segments[part].name), module);
     }
     if (!wanted) continue;
     blocks.push_back({base.segments[part].row, base.segments[part].rows, ranks, first.rank, first.scale});
