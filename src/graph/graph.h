@@ -106,10 +106,12 @@ enum class RowOf : uint8_t { kId, kPosition, kFirst, kPrevious, kText };
 struct EmbeddingOp {
   static const OpInfo info;
   RowOf row = RowOf::kId;
+  int64_t padding = -1;  // the row that learns nothing of where it is read
 };  // in: table → out: y
 struct EmbeddingGradOp {
   static const OpInfo info;
   RowOf row = RowOf::kId;
+  int64_t padding = -1;
 };  // in: dy; param
 struct LinearOp {
   static const OpInfo info;

@@ -6,7 +6,7 @@
 
 namespace mxt::graph {
 
-ValueId embedding(Graph& g, ValueId table, RowOf row = RowOf::kId);
+ValueId embedding(Graph& g, ValueId table, RowOf row = RowOf::kId, int64_t padding = -1);
 ValueId linear(Graph& g, ValueId x, ValueId w, ValueId bias = kNone);
 struct NormOut {
   ValueId h, y;  // h: the residual stream after the addition (x itself where there was no residual)

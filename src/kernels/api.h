@@ -135,13 +135,17 @@ struct Embedding {
   Mat y;           // [tokens, width], act
 };
 // dtable[ids[t]] += dy[t], tokens in ascending order of t for each row. dtable F32 [vocab, width]; when !accumulate it
-// is zeroed first. An id below zero (a picture's token) has no row there. With `by` [tokens]: += by[t]·dy[t].
+// is zeroed first. An id below zero (a picture's token) has no row there, and the row `padding` learns nothing
+// (torch.nn.Embedding's padding_idx). With `by` [tokens]: += by[t]·dy[t].
 struct EmbeddingGrad {
   const int32_t* ids = nullptr;
   ConstMat dy;
   Mat dtable;
   bool accumulate = true;
   const float* by = nullptr;
+  int32_t padding = -1;
+  // The row that a token is added to, below zero: none.
+  int32_t row_of(int32_t id) const { return id == padding ? -1 : id; }
 };
 
 // Optional residual first: h = x + r (written to `h`, act type, when r.p is set; the norm reads the rounded h).

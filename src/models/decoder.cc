@@ -135,7 +135,7 @@ Stream Decoder::embed() {
   }
   table = matrix("embed", width, {{std::string(c.family->embedding), 0, c.vocab_size}}, std);
   g.params[static_cast<size_t>(g.value(table).param)].kind = ParamKind::kEmbedding;
-  const ValueId h = embedding(g, table, ids);
+  const ValueId h = embedding(g, table, ids, padding);
   return {o.purpose == Purpose::kTrain ? embedding_noise(g, h, o.embedding_noise) : h, kNone};
 }
 

@@ -47,6 +47,7 @@ class Decoder {
   float norm_offset = 0;  // 1: norms multiply by 1 + w (Gemma, Qwen3.5)
   bool trains;            // parameters that are made from here on
   graph::RowOf ids = graph::RowOf::kId;
+  int64_t padding = c.pad;  // the embedding's row that learns nothing where it is read, as transformers builds it
   graph::Angles angles = graph::Angles::kPositions;
 
   graph::ValueId matrix(std::string name, int64_t cols, std::vector<graph::Segment> segments, float std);

@@ -26,6 +26,7 @@ class Nanochat {
     if (c_.attention_bias) fail_missing("nanochat_v2 models with \"attention_bias\" are not built in");
     if (c_.rope_scaling.kind == Kind::kYarn || c_.rope_scaling.kind == Kind::kLongRope)
       fail_missing("nanochat_v2 models with YaRN or LongRoPE are not built in");
+    d_.padding = -1;  // nanochat's own table has none
     Stream s = d_.embed();
     d_.param(d_.table).init_std = 0.8f;
     for (float& x : g_.rope_sin) x = -x;  // heads turn the other way

@@ -163,7 +163,9 @@ void Lowering::lower(const EmbeddingOp& a) {
 
 void Lowering::lower(const EmbeddingGradOp& a) {
   const int32_t* ids = a.row == RowOf::kText ? in<int32_t>(Source::kTextIds) : ids_of(a.row);
-  emit(kernels::EmbeddingGrad{ids, mat(op_->in[0]), grad_mat(op_->param), adds(*op_)}, first(*op_));
+  kernels::EmbeddingGrad call{ids, mat(op_->in[0]), grad_mat(op_->param), adds(*op_)};
+  call.padding = static_cast<int32_t>(a.padding);
+  emit(call, first(*op_));
 }
 
 void Lowering::lower(const ExternalOp& a) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <set>
 
 #include "e2e/cli.h"
 #include "folders.h"
@@ -245,6 +246,42 @@ TEST(Variants, TheUsualModulesAreTheFamilysOwn) {
   t.method = "{kind: lora, r: 2, target_modules: [q_proj]}";
   write_file_atomic(f / "r.yaml", cli::recipe(t));
   EXPECT_EQ(cli::run("train " + (f / "r.yaml") + " --out " + (f / "other")).code, 1);
+}
+
+// As transformers builds the table (padding_idx): where it is read the padding token's row learns nothing.
+TEST(Variants, ThePaddingTokensRowStays) {
+  cli::Folder f("padding");
+  cli::Tiny t;
+  t.model = "llama_mqa";
+  t.steps = 2;
+  const std::string base = cli::golden(t.model);
+  fs::copy(base, f / "model", fs::copy_options::recursive);
+  const auto changed_rows = [&](const Json& pad) {
+    Json config = read_json_file(base + "/config.json");
+    config["pad_token_id"] = pad;
+    write_file_atomic(f / "model/config.json", config.dump());
+    std::string text = cli::recipe(t);
+    text.replace(text.find(base), base.size(), f / "model");
+    text.replace(text.find("weight_decay: 0.1"), 17, "weight_decay: 0.0");
+    write_file_atomic(f / "r.yaml", text);
+    fs::remove_all(f / "out");
+    const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
+    EXPECT_EQ(r.code, 0) << r.out;
+    const auto was = formats::Safetensors::open(base + "/model.safetensors"),
+               is = formats::Safetensors::open(f / "out/checkpoint/model.safetensors");
+    const auto& table = was.at("model.embed_tokens.weight");
+    const size_t row = table.bytes / static_cast<size_t>(table.shape[0]);
+    std::set<size_t> out;
+    for (size_t i = 0; i < static_cast<size_t>(table.shape[0]); ++i)
+      if (std::memcmp(was.bytes(table).data() + i * row, is.bytes(is.at("model.embed_tokens.weight")).data() + i * row,
+                      row) != 0)
+        out.insert(i);
+    return out;
+  };
+  std::set<size_t> all = changed_rows(nullptr);
+  ASSERT_TRUE(all.contains(12)) << "a row of the data has it";
+  all.erase(12);
+  EXPECT_EQ(changed_rows(12), all);
 }
 
 // PEFT counts whatever is called a bias, a delta layer's dt_bias too: what a run wrote is read, merged and begun from.

@@ -122,7 +122,7 @@ ValueId add_adapter_param(Graph& g, Param p, std::string segment, bool transpose
 }
 
 // y = table[id] gets scale·A[:, id]ᵀBᵀ: a second table of short vectors.
-ValueId add_to_embedding(Graph& g, const LoraSettings& s, ValueId table, ValueId y) {
+ValueId add_to_embedding(Graph& g, const LoraSettings& s, ValueId table, int64_t padding, ValueId y) {
   const auto target = whole_target(g, s, table);
   if (!target) return y;
   const Param base = g.param_of(table);
@@ -134,7 +134,7 @@ ValueId add_to_embedding(Graph& g, const LoraSettings& s, ValueId table, ValueId
   b.rows = base.cols, b.cols = target->t.rank;
   const ValueId a_value = add_adapter_param(g, std::move(a), target->module + ".lora_embedding_A", true),
                 b_value = add_adapter_param(g, std::move(b), target->module + ".lora_embedding_B");
-  const ValueId z = embedding(g, a_value);
+  const ValueId z = embedding(g, a_value, RowOf::kId, padding);
   return lora_add(g, y, z, {b_value}, {{0, base.cols, 0, target->t.rank, target->t.scale}});
 }
 
@@ -188,7 +188,7 @@ void add_lora(Graph& g, const LoraSettings& s) {
     if (const auto* experts = std::get_if<ExpertLinearOp>(&attrs))
       now[static_cast<size_t>(out[0])] = add_to_experts(g, s, *experts, in, out[0]);
     if (const auto* table = std::get_if<EmbeddingOp>(&attrs); table && table->row == RowOf::kId)
-      now[static_cast<size_t>(out[0])] = add_to_embedding(g, s, in[0], out[0]);
+      now[static_cast<size_t>(out[0])] = add_to_embedding(g, s, in[0], table->padding, out[0]);
     if (std::holds_alternative<FusedLinearCrossEntropyOp>(attrs) || std::holds_alternative<TokenLogProbOp>(attrs) ||
         std::holds_alternative<LogitsOp>(attrs))
       add_to_head(g, s, in[0], in[1]);

@@ -63,11 +63,12 @@ void zero(Stream s, const Mat& y) {
 // Bitonic sort of (id, token) as one 64-bit key: unique keys, so the order is one. Padded with the largest key.
 constexpr int kTile = 2048;
 
-__global__ void make_keys(const int32_t* ids, int64_t tokens, uint64_t* keys, int64_t padded) {
+__global__ void make_keys(const int32_t* ids, int32_t padding, int64_t tokens, uint64_t* keys, int64_t padded) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i < padded)
-    keys[i] = i < tokens ? (static_cast<uint64_t>(static_cast<uint32_t>(ids[i])) << 32) | static_cast<uint64_t>(i)
-                         : ~uint64_t{0};
+  if (i >= padded) return;
+  const int32_t id = i < tokens && ids[i] != padding ? ids[i] : -1;
+  keys[i] =
+      i < tokens ? (static_cast<uint64_t>(static_cast<uint32_t>(id)) << 32) | static_cast<uint64_t>(i) : ~uint64_t{0};
 }
 
 __device__ __forceinline__ void order(uint64_t& a, uint64_t& b, bool ascending) {
@@ -176,7 +177,7 @@ void embedding_grad(Stream s, const EmbeddingGrad& e, void* scratch) {
   auto* keys = static_cast<uint64_t*>(scratch);
   const int64_t n = padded(tokens);
   const auto tiles = static_cast<unsigned>(n / kTile);
-  make_keys<<<static_cast<unsigned>(n / 256), 256, 0, s>>>(e.ids, tokens, keys, n);
+  make_keys<<<static_cast<unsigned>(n / 256), 256, 0, s>>>(e.ids, e.padding, tokens, keys, n);
   sort_tile<<<tiles, kTile / 2, 0, s>>>(keys, 0);
   for (int64_t k = 2 * kTile; k <= n; k *= 2) {
     for (int64_t j = k / 2; j >= kTile; j /= 2)

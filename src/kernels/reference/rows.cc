@@ -15,7 +15,7 @@ void embedding_grad(const EmbeddingGrad& e) {
     for (int64_t r = 0; r < e.dtable.rows; ++r)
       for (int64_t i = 0; i < e.dtable.cols; ++i) table[r * e.dtable.ld + i] = 0.0f;
   for (int64_t t = 0; t < e.dy.rows; ++t)
-    for (int64_t i = 0; i < e.dy.cols && e.ids[t] >= 0; ++i)
+    for (int64_t i = 0; i < e.dy.cols && e.row_of(e.ids[t]) >= 0; ++i)
       table[e.ids[t] * e.dtable.ld + i] += (e.by ? e.by[t] : 1.0f) * static_cast<float>(get(e.dy, t, i));
 }
 

@@ -80,6 +80,23 @@ TEST_P(RowOps, EmbeddingGradLeavesIdsBelowZeroOut) {
   }
 }
 
+TEST_P(RowOps, EmbeddingGradLeavesThePaddingRowOut) {
+  for (DType type : kTypes)
+    for (const int32_t padding : {0, 3, 4}) {
+      SCOPED_TRACE(fmt::format("{} {}", label(type), padding));
+      check_op(GetParam(),
+               [&](Trial& r) {
+                 EmbeddingGrad e;
+                 e.ids = r.ints({3, 0, 3, -1, 4, 2, 0, 4});
+                 e.dy = r.input(8, 19, type, 1);
+                 e.dtable = r.inout("dtable", 5, 19, DType::kF32, 2);
+                 e.padding = padding;
+                 r.ops().embedding_grad(e);
+               },
+               {0, 0});
+    }
+}
+
 TEST_P(RowOps, GatherAndScatterMoveRows) {
   for (DType type : kTypes)
     for (const Shape& s : kShapes) {

@@ -107,9 +107,10 @@ void embedding_grad(const EmbeddingGrad& e) {
   const auto tokens = static_cast<size_t>(e.dy.rows);
   std::vector<int32_t> order(tokens);
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return e.ids[a] < e.ids[b]; });
+  const auto to = [&](int32_t token) { return e.row_of(e.ids[token]); };
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return to(a) < to(b); });
   size_t first = 0;
-  while (first < tokens && e.ids[order[first]] < 0) ++first;
+  while (first < tokens && to(order[first]) < 0) ++first;
   std::vector<int64_t> starts;
   for (size_t i = first; i < tokens; ++i)
     if (i == first || e.ids[order[i]] != e.ids[order[i - 1]]) starts.push_back(static_cast<int64_t>(i));
