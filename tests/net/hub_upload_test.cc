@@ -35,6 +35,14 @@ class Upload : public testing::Test {
   }
   ~Upload() override { fs::remove_all(folder_); }
   UploadResult send() { return upload_files(settings, "org/model", RepoType::kModel, files, upload); }
+  // A first try in parts, refused at the request whose address holds `at`; the next one has what it kept.
+  void refuse_in_parts(const std::string& at) {
+    hub.multipart_from = 2000;
+    upload.save = [&](const Json& parts) { upload.parts = parts; };
+    hub.refuse = [at](const ServerRequest& r) { return r.target.find(at) != std::string::npos ? 403 : 0; };
+    EXPECT_THROW(send(), Error);
+    hub.refuse = nullptr;
+  }
   void expect_published() {
     for (const UploadFile& f : files) {
       ASSERT_TRUE(hub.files.contains(f.path)) << f.path;
@@ -89,41 +97,23 @@ TEST_F(Upload, CutsLargeFilesIntoParts) {
 }
 
 TEST_F(Upload, GoesOnWithTheFirstPartThatIsMissing) {
-  hub.multipart_from = 2000;
-  Json kept;
-  upload.save = [&](const Json& parts) { kept = parts; };
-  hub.refuse = [](const ServerRequest& r) { return r.target.find("/4?") != std::string::npos ? 403 : 0; };
-  EXPECT_THROW(send(), Error);
+  refuse_in_parts("/4?");
   const size_t before = hub.store().count("PUT", "/part/");
-  hub.refuse = nullptr;
-  upload.parts = kept;
   send();
   expect_published();
   EXPECT_EQ(hub.store().count("PUT", "/part/") - before, 2u) << "parts 4 and 5";
 }
 
 TEST_F(Upload, KeepsThePartsWhereTheirEndIsRefusedForTheToken) {
-  hub.multipart_from = 2000;
-  Json kept;
-  upload.save = [&](const Json& parts) { kept = parts; };
-  hub.refuse = [](const ServerRequest& r) { return r.target.find("/complete") != std::string::npos ? 403 : 0; };
-  EXPECT_THROW(send(), Error);
-  hub.refuse = nullptr;
-  upload.parts = kept;
+  refuse_in_parts("/complete");
   send();
   expect_published();
   EXPECT_EQ(hub.store().count("PUT", "/part/"), 5u);
 }
 
 TEST_F(Upload, BeginsAnewWhereTheStoreHasForgottenTheUpload) {
-  hub.multipart_from = 2000;
-  Json kept;
-  upload.save = [&](const Json& parts) { kept = parts; };
-  hub.refuse = [](const ServerRequest& r) { return r.target.find("/4?") != std::string::npos ? 403 : 0; };
-  EXPECT_THROW(send(), Error);
-  hub.refuse = nullptr;
+  refuse_in_parts("/4?");
   hub.upload_id = "two";
-  upload.parts = kept;
   send();
   expect_published();
 }
