@@ -346,9 +346,10 @@ TEST_F(Gpu, ThinProductsWhateverTheNumberOfRows) {
   const auto thin = static_cast<int>(std::find(names.begin(), names.end(), "thin") - names.begin());
   ASSERT_LT(thin, static_cast<int>(names.size()));
   for (DType ct : {DType::kBF16, DType::kF32})
-    for (const S& s : {S{17, 8, 0}, S{96, 4096, 16}, S{48, 12288, 0}, S{72, 4112, 0}, S{33, 136, 8}, S{500, 1000, 0}}) {
+    for (const S& s : {S{17, 8, 0}, S{96, 4096, 16}, S{48, 12288, 0}, S{72, 4112, 0}, S{33, 136, 8}, S{500, 1000, 0},
+                       S{4096, 1024, 0}, S{6144, 1536, 0}}) {
       std::vector<float> alone;  // the first row
-      for (int64_t m : {1, 8, 9, 17, 33, 64})
+      for (int64_t m : {1, 8, 9, 16, 17, 32, 33, 64})
         for (bool acc : {false, true}) {
           SCOPED_TRACE(fmt::format("to {} m {} n {} k {} accumulate {}", name_of(ct), m, s.n, s.k, acc));
           Matrix a(m, s.k, DType::kBF16, s.k + s.gap), b(s.n, s.k, DType::kBF16, s.k + s.gap),
@@ -388,7 +389,7 @@ TEST_F(Gpu, ProductsOfExpertsBeginBeforeTheirRowsAreThere) {
   Matrix up(kExperts * kInner, kWidth, DType::kBF16), down(kExperts * kWidth, kInner, DType::kBF16);
   up.fill(1, 0.05f), down.fill(2, 0.05f);
   Ops& ops = *gpu(nullptr)->ops;
-  for (const int64_t tokens : {1, 3, 8}) {
+  for (const int64_t tokens : {1, 3, 8, 64}) {
     const int64_t slots = tokens * kTop;
     Matrix logits(kLayers * tokens, kExperts, DType::kBF16), x(kLayers * tokens, kWidth, DType::kBF16),
         weights(tokens, kTop, DType::kBF16), probabilities(tokens, kExperts, DType::kF32),

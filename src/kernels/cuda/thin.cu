@@ -6,6 +6,8 @@
 // experts go the same way, a part at a time: an expert and eight of its rows at most.
 #include "kernels/cuda/thin.h"
 
+#include <algorithm>
+
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/gpu/gpu.h"
 
@@ -13,21 +15,16 @@ namespace mxt::kernels::cuda {
 namespace {
 
 // Of each kPart columns a warp takes kPart / kWarps, whatever the stage's width: this is the order of the sum over k.
-constexpr int kWarps = 8, kPart = 512, kMostRows = 64, kThreads = (kWarps + 1) * 32;
+constexpr int kWarps = 8, kPart = 512, kThreads = (kWarps + 1) * 32, kMostRows = 64, kMostRoutedRows = 512;
 
 // kTiles · 16 rows of W a stage, kPanels · 8 rows of x.
 template <int kTiles, int kPanels>
 struct Ring {
   // A multiprocessor starts about twenty bulk copies a microsecond: they must be long.
-  static constexpr int kRows = kTiles * 16,
-                       kColumns = (kPanels == 1  ? 4
-                                   : kTiles == 1 ? 2
-                                                 : 1) *
-                                  kPart,
-                       kSums = kPanels * 8 + 1;
+  static constexpr int kRows = kTiles * 16, kTokens = kPanels * 8, kColumns = (kPanels <= 2 ? 4 / kTiles : 1) * kPart;
   static constexpr int kRowBytes = kColumns * 2 + 64;  // 64 more: eight threads that read two rows touch all banks once
   static constexpr int kStageBytes = kRows * kRowBytes;
-  static constexpr int kStages = (225 * 1024 - kWarps * 16 * kSums * 4) / kStageBytes;
+  static constexpr int kStages = (225 * 1024 - kWarps * 16 * (kTokens + 1) * 4) / kStageBytes;
   static constexpr size_t kBytes = static_cast<size_t>(kStages) * kStageBytes;
 };
 
@@ -43,10 +40,13 @@ struct ThinArgs {
   int experts;
 };
 
+// Of the warps that multiply.
+__device__ __forceinline__ void sync_multipliers() { asm volatile("bar.sync 1, %0;" ::"n"(kWarps * 32) : "memory"); }
+
 struct Part {
   int expert, row, rows;
 };
-// Of 16 or 32 rows of a W: where they begin, and the rows of x and y.
+// Of a stage's rows of a W: where they begin, and the rows of x and y.
 struct Tile {
   const bf16* w;
   int first, row, rows;
@@ -83,22 +83,46 @@ __device__ __forceinline__ int find_parts(const int32_t* first, int experts, Par
   return before;
 }
 
-// Of the warps that multiply.
-__device__ __forceinline__ void sync_multipliers() { asm volatile("bar.sync 1, %0;" ::"n"(kWarps * 32) : "memory"); }
+// A thread's sums of 16 rows of W, which begin anew; by all warps that multiply.
+template <typename Y, int kPanels>
+__device__ __forceinline__ void store_sums(const ThinArgs& a, float (&sum)[kPanels][4],
+                                           float (&sums)[kWarps][16][kPanels * 8 + 1], int n0, int row0, int rows) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int p = 0; p < kPanels; ++p)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      sums[warp][lane / 4 + i / 2 * 8][p * 8 + lane % 4 * 2 + i % 2] = sum[p][i];
+      sum[p][i] = 0;
+    }
+  sync_multipliers();
+  for (int i = static_cast<int>(threadIdx.x); i < 16 * rows; i += kWarps * 32) {
+    const int row = i / 16, n = n0 + i % 16;
+    if (n >= a.n) continue;
+    float v = 0;
+    for (int q = 0; q < kWarps; ++q) v += sums[q][i % 16][row];
+    v *= a.alpha;
+    if (a.bias) v += a.bias_bf16 ? to_float(static_cast<const bf16*>(a.bias)[n]) : static_cast<const float*>(a.bias)[n];
+    Y* to = static_cast<Y*>(a.y) + (row0 + row) * a.ldy + n;
+    if (a.accumulate) v += to_float(*to);
+    *to = from_float<Y>(v);
+  }
+  sync_multipliers();
+}
 
 template <typename Y, int kTiles, int kPanels, bool kExperts>
 __global__ __launch_bounds__(kThreads, 1) void thin_kernel(const __grid_constant__ ThinArgs a) {
   using R = Ring<kTiles, kPanels>;
   extern __shared__ __align__(128) unsigned char ring[];
   __shared__ Mbarrier full[R::kStages], empty[R::kStages];
-  __shared__ float sums[kWarps][16][R::kSums];
+  __shared__ float sums[kWarps][16][R::kTokens + 1];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   if (threadIdx.x == 0) make_gates(full, empty, kWarps * 32);
   __syncthreads();
   allow_next_grid();
   const int of_matrix = (a.n + R::kRows - 1) / R::kRows;
-  int tiles = of_matrix;
-  __shared__ Part parts[kExperts ? kMostRows : 1];
+  int items = of_matrix;
+  __shared__ Part parts[kExperts ? kMostRoutedRows : 1];
   if constexpr (kExperts) {
     __shared__ int found;
     if (!a.constant) wait_for_previous_grid();
@@ -107,30 +131,28 @@ __global__ __launch_bounds__(kThreads, 1) void thin_kernel(const __grid_constant
       if (lane == 0) found = count;
     }
     __syncthreads();
-    tiles *= found;
+    items *= found;
   }
   const auto tile_at = [&](int i) {
     if constexpr (!kExperts) return Tile{a.w, i * R::kRows, 0, a.m};
     const Part& part = parts[i / of_matrix];
     return Tile{a.w + static_cast<int64_t>(part.expert) * a.n * a.ldw, i % of_matrix * R::kRows, part.row, part.rows};
   };
-  int slot = 0, parity = 0;
-  const auto advance = [&] {
-    if (++slot == R::kStages) slot = 0, parity ^= 1;
-  };
+  const int begin = static_cast<int>(blockIdx.x), step = static_cast<int>(gridDim.x);
+  StageRing<R::kStages> at;
   if (warp == kWarps) {
     const uint64_t policy = read_once();  // W
     if (!kExperts && !a.constant) wait_for_previous_grid();
-    for (int i = static_cast<int>(blockIdx.x); i < tiles; i += static_cast<int>(gridDim.x)) {
-      const Tile at = tile_at(i);
-      const bf16* row = at.w + min(at.first + lane, a.n - 1) * a.ldw;  // rows past the end: computed, not stored
-      for (int k = 0; k < a.k; k += R::kColumns, advance()) {
+    for (int i = begin; i < items; i += step) {
+      const Tile tile = tile_at(i);
+      const bf16* row = tile.w + min(tile.first + lane, a.n - 1) * a.ldw;  // rows past the end: computed, not stored
+      for (int k = 0; k < a.k; k += R::kColumns, at.advance()) {
         const int bytes = min(R::kColumns, a.k - k) * 2;
-        empty[slot].wait(parity ^ 1);
-        if (lane == 0) full[slot].arrive_and_expect(bytes * R::kRows);
+        empty[at.slot].wait(at.parity ^ 1);
+        if (lane == 0) full[at.slot].arrive_and_expect(bytes * R::kRows);
         __syncwarp();
         if (lane < R::kRows)
-          copy_to_shared(ring + slot * R::kStageBytes + lane * R::kRowBytes, row + k, bytes, &full[slot], policy);
+          copy_to_shared(ring + at.slot * R::kStageBytes + lane * R::kRowBytes, row + k, bytes, &full[at.slot], policy);
       }
     }
     return;
@@ -139,65 +161,49 @@ __global__ __launch_bounds__(kThreads, 1) void thin_kernel(const __grid_constant
   const int g = lane / 4, t = lane % 4;
   float sum[kTiles][kPanels][4] = {};
   constexpr int kChunks = R::kColumns / kWarps / 32, kOfPart = kPart / kWarps;
-  for (int item = static_cast<int>(blockIdx.x); item < tiles; item += static_cast<int>(gridDim.x)) {
-    const Tile at = tile_at(item);
-    const bf16* from = a.x + at.row * a.ldx;
-    for (int k0 = 0; k0 < a.k; k0 += R::kColumns, advance()) {
-      const auto column = [&](int c) { return c * 32 / kOfPart * kPart + warp * kOfPart + c * 32 % kOfPart + t * 8; };
-      uint4 x[kChunks][kPanels];
+  const auto column = [&](int c) { return c * 32 / kOfPart * kPart + warp * kOfPart + c * 32 % kOfPart + t * 8; };
+  uint4 x[kChunks][kPanels];
+  const auto ask_x = [&](const Tile& tile, int k0) {
+    const bf16* from = a.x + (tile.row + g) * a.ldx + k0;
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c)
+#pragma unroll
+      for (int p = 0; p < kPanels; ++p) {
+        x[c][p] = make_uint4(0, 0, 0, 0);
+        if (p * 8 + g < tile.rows && k0 + column(c) < a.k)
+          x[c][p] = *reinterpret_cast<const uint4*>(from + p * 8 * a.ldx + column(c));
+      }
+  };
+  if (begin < items) ask_x(tile_at(begin), 0);
+  for (int item = begin; item < items; item += step) {
+    const Tile tile = tile_at(item);
+    for (int k0 = 0; k0 < a.k; k0 += R::kColumns, at.advance()) {
+      full[at.slot].wait(at.parity);
+      const unsigned char* stage = ring + at.slot * R::kStageBytes + g * R::kRowBytes;
 #pragma unroll
       for (int c = 0; c < kChunks; ++c)
 #pragma unroll
-        for (int p = 0; p < kPanels; ++p) {
-          x[c][p] = make_uint4(0, 0, 0, 0);
-          if (p * 8 + g < at.rows && k0 + column(c) < a.k)
-            x[c][p] = *reinterpret_cast<const uint4*>(from + (p * 8 + g) * a.ldx + k0 + column(c));
-        }
-      full[slot].wait(parity);
-      const unsigned char* stage = ring + slot * R::kStageBytes + g * R::kRowBytes;
-#pragma unroll
-      for (int c = 0; c < kChunks; ++c) {
-        const bool there = k0 + column(c) < a.k;  // what lies in the ring past the end is no number
-#pragma unroll
-        for (int tile = 0; tile < kTiles; ++tile) {
+        for (int i = 0; i < kTiles; ++i) {
           uint4 top = make_uint4(0, 0, 0, 0), low = top;
-          if (there) {
-            top = *reinterpret_cast<const uint4*>(stage + tile * 16 * R::kRowBytes + column(c) * 2);
-            low = *reinterpret_cast<const uint4*>(stage + (tile * 16 + 8) * R::kRowBytes + column(c) * 2);
+          if (k0 + column(c) < a.k) {  // what lies in the ring past the end is no number
+            top = *reinterpret_cast<const uint4*>(stage + i * 16 * R::kRowBytes + column(c) * 2);
+            low = *reinterpret_cast<const uint4*>(stage + (i * 16 + 8) * R::kRowBytes + column(c) * 2);
           }
 #pragma unroll
           for (int p = 0; p < kPanels; ++p) {
-            multiply_add(sum[tile][p], top.x, low.x, top.y, low.y, x[c][p].x, x[c][p].y);
-            multiply_add(sum[tile][p], top.z, low.z, top.w, low.w, x[c][p].z, x[c][p].w);
+            multiply_add(sum[i][p], top.x, low.x, top.y, low.y, x[c][p].x, x[c][p].y);
+            multiply_add(sum[i][p], top.z, low.z, top.w, low.w, x[c][p].z, x[c][p].w);
           }
         }
-      }
-      empty[slot].arrive();
+      empty[at.slot].arrive();
+      // Of the stage after this one, the next rows' too: it comes while the sums are stored.
+      if (k0 + R::kColumns < a.k)
+        ask_x(tile, k0 + R::kColumns);
+      else if (item + step < items)
+        ask_x(tile_at(item + step), 0);
     }
 #pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
-#pragma unroll
-      for (int p = 0; p < kPanels; ++p)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          sums[warp][g + i / 2 * 8][p * 8 + t * 2 + i % 2] = sum[tile][p][i];
-          sum[tile][p][i] = 0;
-        }
-      sync_multipliers();
-      for (int i = static_cast<int>(threadIdx.x); i < 16 * at.rows; i += kWarps * 32) {
-        const int row = i / 16, n = at.first + tile * 16 + i % 16;
-        if (n >= a.n) continue;
-        float v = 0;
-        for (int q = 0; q < kWarps; ++q) v += sums[q][i % 16][row];
-        v *= a.alpha;
-        if (a.bias)
-          v += a.bias_bf16 ? to_float(static_cast<const bf16*>(a.bias)[n]) : static_cast<const float*>(a.bias)[n];
-        Y* to = static_cast<Y*>(a.y) + (at.row + row) * a.ldy + n;
-        if (a.accumulate) v += to_float(*to);
-        *to = from_float<Y>(v);
-      }
-      sync_multipliers();
-    }
+    for (int i = 0; i < kTiles; ++i) store_sums<Y, kPanels>(a, sum[i], sums, tile.first + i * 16, tile.row, tile.rows);
   }
 }
 
@@ -211,28 +217,36 @@ int multiprocessors() {
   return count;
 }
 
-template <typename Y, int kTiles, int kPanels, bool kExperts = false>
-void launch(cudaStream_t stream, const ThinArgs& a) {
+template <typename Y, int kTiles, int kPanels, bool kExperts>
+void launch_ring(cudaStream_t stream, const ThinArgs& a) {
   using R = Ring<kTiles, kPanels>;
-  static const bool large =
-      cudaFuncSetAttribute(thin_kernel<Y, kTiles, kPanels, kExperts>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           static_cast<int>(R::kBytes)) == cudaSuccess;
+  const auto kernel = thin_kernel<Y, kTiles, kPanels, kExperts>;
+  static const bool large = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                 static_cast<int>(R::kBytes)) == cudaSuccess;
   require(large, "a multiprocessor has too little shared memory for products of few rows");
-  const int blocks = static_cast<int>(ceil_div(a.n, R::kRows)) * (kExperts ? a.m : 1),
-            grid = blocks < multiprocessors() ? blocks : multiprocessors();
-  launch_dependent(thin_kernel<Y, kTiles, kPanels, kExperts>, dim3(static_cast<unsigned>(grid)), dim3(kThreads),
+  const int64_t items = ceil_div(a.n, R::kRows) * (kExperts ? a.m : 1);
+  launch_dependent(kernel, dim3(static_cast<unsigned>(std::min<int64_t>(items, multiprocessors()))), dim3(kThreads),
                    R::kBytes, stream, a);
+}
+// Of up to eight rows of x. Where a row of W is short two tiles are a stage, unless that leaves multiprocessors idle.
+template <typename Y, bool kExperts>
+void launch_eight(cudaStream_t stream, const ThinArgs& a) {
+  using Two = Ring<2, 1>;
+  if (a.k <= Two::kColumns && (kExperts || ceil_div(a.n, Two::kRows) >= 3 * multiprocessors() / 4))
+    launch_ring<Y, 2, 1, kExperts>(stream, a);
+  else
+    launch_ring<Y, 1, 1, kExperts>(stream, a);
 }
 template <typename Y>
 void launch(cudaStream_t stream, const ThinArgs& a) {
   if (a.m <= 8)
-    launch<Y, 1, 1>(stream, a);
+    launch_eight<Y, false>(stream, a);
   else if (a.m <= 16)
-    launch<Y, 1, 2>(stream, a);
+    launch_ring<Y, 2, 2, false>(stream, a);
   else if (a.m <= 32)
-    launch<Y, 2, 4>(stream, a);
+    launch_ring<Y, 2, 4, false>(stream, a);
   else
-    launch<Y, 2, 8>(stream, a);
+    launch_ring<Y, 2, 8, false>(stream, a);
 }
 
 bool aligned(const ConstMat& m) { return reinterpret_cast<uintptr_t>(m.p) % 16 == 0 && m.ld % 8 == 0; }
@@ -276,8 +290,9 @@ void thin_gemm(cudaStream_t stream, const Gemm& g) {
 bool thin_covers(const GroupedGemm& g) {
   if (!device::card().warpgroups) return false;
   return g.kind == Grouped::kForward && g.a.type == DType::kBF16 && g.b.type == DType::kBF16 &&
-         g.c.type == DType::kBF16 && g.c.rows <= kMostRows && g.c.cols > 64 && g.a.cols > 64 && g.a.cols % 8 == 0 &&
-         g.c.cols < (int64_t{1} << 24) && g.a.cols < (int64_t{1} << 24) && aligned(g.a) && aligned(g.b);
+         g.c.type == DType::kBF16 && g.c.rows <= kMostRoutedRows && g.c.cols > 64 && g.a.cols > 64 &&
+         g.a.cols % 8 == 0 && g.c.cols < (int64_t{1} << 24) && g.a.cols < (int64_t{1} << 24) && aligned(g.a) &&
+         aligned(g.b);
 }
 
 void thin_grouped_gemm(cudaStream_t stream, const GroupedGemm& g, bool settled) {
@@ -287,7 +302,7 @@ void thin_grouped_gemm(cudaStream_t stream, const GroupedGemm& g, bool settled) 
   a.m = static_cast<int>(g.c.rows), a.n = static_cast<int>(g.c.cols), a.k = static_cast<int>(g.a.cols);
   a.alpha = g.alpha, a.accumulate = g.accumulate;
   a.first = g.first, a.experts = static_cast<int>(g.experts), a.constant = settled && g.b_constant;
-  launch<bf16, 1, 1, true>(stream, a);
+  launch_eight<bf16, true>(stream, a);
   check_launch("thin_grouped_gemm");
 }
 

@@ -11,9 +11,9 @@ namespace mxt::kernels::cuda {
 bool thin_covers(const Gemm& g);
 void thin_gemm(cudaStream_t stream, const Gemm& g);
 
-// The same of experts, whose rows are 64 at most in all. What a row gives does not depend on the others here either.
-// settled: what wrote `first` has ended before this kernel can start at all; with b constant its first rows are then
-// on their way while the kernels before it still run.
+// The same of experts, whose rows are 512 at most in all: 64 tokens of eight experts. What a row gives does not depend
+// on the others here either. settled: what wrote `first` has ended before this kernel can start at all; with b constant
+// its first rows are then on their way while the kernels before it still run.
 bool thin_covers(const GroupedGemm& g);
 void thin_grouped_gemm(cudaStream_t stream, const GroupedGemm& g, bool settled);
 
