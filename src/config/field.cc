@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "config/misplaced.h"
 
 namespace mxt::config {
 namespace {
@@ -263,7 +264,8 @@ void Section::read(void* owner, const YamlNode& map, const std::string& path, Re
       f->read(*f, owner, e.value, key, reader);
       continue;
     }
-    const std::string near = nearest(e.key, keys());
+    std::string near = place_of(e.key, key);
+    if (near.empty()) near = nearest(e.key, keys());
     reader.issue(e.mark, key,
                  near.empty()
                      ? fmt::format("is not a key of {}: it has {}", path.empty() ? "a recipe" : path, listed(keys()))

@@ -46,6 +46,11 @@ void await_writer(int fd, const std::string& path, double seconds) {
 }  // namespace
 
 std::string read_recipe_file(const std::string& path, double pipe_seconds) {
+  if (path.find("://") != std::string::npos)
+    fail_input("{}: is an address: fetch it, read it, and name the file", path);
+  for (const char* rows : {".jsonl", ".parquet", ".csv", ".arrow"})
+    if (path.ends_with(rows))
+      fail_input("{}: holds rows: a recipe names them under data.path (`mindxtrain init` writes one)", path);
   struct stat st{};
   if (stat(path.c_str(), &st) != 0 || S_ISDIR(st.st_mode)) return read_file(path);  // which says what is wrong
   const bool pipe = S_ISFIFO(st.st_mode), terminal = S_ISCHR(st.st_mode) && isatty(0) && path == "/dev/stdin";

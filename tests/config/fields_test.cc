@@ -374,6 +374,20 @@ TEST(Lines, StagesThatAreOffAndHints) {
 }
 
 // A field that is accepted has its effect, or a line says that it has none.
+TEST(Lines, KeysThatStandElsewhere) {
+  const auto line = [](const std::string& yaml, const std::string& key, const std::string& place) {
+    expect_refused(yaml, key, "is not a known key: did you mean " + place + "?");
+  };
+  line("train: {max_steps: 5}\n", "train.max_steps", "train.schedule.max_steps");
+  line("train: {lr: 1e-4}\n", "train.lr", "train.optimizer.lr");
+  line("lora_r: 8\n", "lora_r", "train.method.r");
+  line("train: {learning_rate: 1e-4}\n", "train.learning_rate", "train.optimizer.lr");
+  line("train: {optimizer: {seq_len: 8}}\n", "train.optimizer.seq_len", "data.seq_len");
+  // Of another method, and a word that many sections have: what there is.
+  expect_refused("train: {method: {kind: lora, beta: 0.1}}\n", "train.method.beta", "is not a key of train.method");
+  expect_refused("train: {name: x}\n", "train.name", "is not a key of train");
+}
+
 TEST(Lines, FieldsThatNothingReads) {
   const auto said = [](const std::string& rest) {
     std::vector<std::string> keys;

@@ -124,6 +124,8 @@ TEST(Recipes, AFileOrAPipeOfAtMostAMebibyteIsRead) {
   EXPECT_TRUE(has(refused("/dev/null"), "neither a file nor a pipe"));
   EXPECT_TRUE(has(refused(folder), "is a folder"));
   EXPECT_TRUE(has(refused(folder + "/none"), "cannot be read"));
+  EXPECT_TRUE(has(refused("https://example.com/r.yaml"), "is an address"));
+  EXPECT_TRUE(has(refused(folder + "/rows.jsonl"), "holds rows"));
   write_file_atomic(folder + "/large.yaml", std::string(kMaxRecipeBytes + 1, '#'));
   EXPECT_TRUE(has(refused(folder + "/large.yaml"), "larger than 1024 KiB"));
   const std::string pipe = folder + "/pipe";
