@@ -204,6 +204,7 @@ void save_adapter(const std::string& folder, const graph::Graph& g, const runtim
     config.task_type = "SEQ_CLS";
     config.modules_to_save.push_back("score");
   }
+  if (experts.converted) formats::name_beside_experts(config, tensors);
   std::list<std::vector<float>> stacks;
   if (experts.stacked) formats::stack_experts(config, tensors, stacks, experts.turned);
   formats::write_adapter(folder, std::move(config), tensors, DType::kF32, trained_wholes(g, params));

@@ -22,9 +22,10 @@ void init_adapter(const graph::Graph& g, runtime::ParamStore& params, uint64_t s
 // as its difference from that one, at twice the rank and alpha, and belongs to the base that `start` was taken out of
 // (pissa.h).
 class PissaStart;
-// Adapters of experts: one by one, or stacked as PEFT has them; `turned`: of a base whose stacks are (formats/peft.h).
+// Adapters of experts: one by one, or stacked as PEFT has them; `turned`: of a base whose stacks are; `converted`: of
+// one whose single experts' adapters PEFT stacks (both formats/peft.h).
 struct ExpertForm {
-  bool stacked = false, turned = false;
+  bool stacked = false, turned = false, converted = false;
 };
 void save_adapter(const std::string& folder, const graph::Graph& g, const runtime::ParamStore& params,
                   formats::AdapterConfig config, const PissaStart* start = nullptr, ExpertForm experts = {});

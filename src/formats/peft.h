@@ -149,6 +149,9 @@ struct AdapterWhole {
 void write_adapter(const std::string& folder, AdapterConfig config, std::span<const AdapterTensor> modules, DType type,
                    std::span<const AdapterWhole> wholes = {});
 // Modules of single experts become those of stacks, as PEFT's target_parameters has them: with gate_proj and up_proj
+// PEFT makes stacks of a base's single experts and takes every name gate_proj, up_proj and down_proj of target_modules
+// for theirs. What other layers have of these names `config` states as parameters, which it leaves alone.
+void name_beside_experts(AdapterConfig& config, std::span<const AdapterTensor> modules);
 // both adapted, their A one below the other and B in blocks, at the rank of both; `config` says so. `turned`: as
 // Adapter::open. The tensors point into `values`, and into the modules that stay.
 void stack_experts(AdapterConfig& config, std::vector<AdapterTensor>& modules, std::list<std::vector<float>>& values,

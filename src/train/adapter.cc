@@ -222,15 +222,6 @@ void say_beyond_peft(const config::Recipe& recipe, const formats::ModelConfig& m
         "{}: train.method.bias: the experts' biases train here, but PEFT neither saves nor reads those of stacked "
         "experts, and leaves them out: `merge` for it",
         recipe.source);
-  // In either form: it turns single experts' adapters into the stacked ones and takes these names off its list of
-  // modules.
-  const bool dense = std::any_of(model.layers.begin(), model.layers.end(),
-                                 [](const formats::LayerSpec& l) { return l.mlp == formats::LayerSpec::Mlp::kDense; });
-  if (!model.family->stacked_adapters && dense && experts)
-    log::warn(
-        "{}: train.method.target_modules: of a model with experts in some layers alone PEFT takes gate_proj, up_proj "
-        "and down_proj for the experts', and leaves out the adapters of the other layers: `merge` them for it",
-        recipe.source);
 }
 
 }  // namespace mxt::train

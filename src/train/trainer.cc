@@ -617,9 +617,9 @@ class Run {
     if (s_.has_lora) {
       formats::AdapterConfig a = adapter_config(s_.recipe);
       a.fan_in_fan_out = s_.model.family->conv1d;
-      checkpoint::save_adapter(
-          temp, graph_, *params_, std::move(a), pissa_ ? &*pissa_ : nullptr,
-          {stacks_experts(*s_.recipe.train.method.lora, s_.model), s_.model.family->turned_experts});
+      checkpoint::save_adapter(temp, graph_, *params_, std::move(a), pissa_ ? &*pissa_ : nullptr,
+                               {stacks_experts(*s_.recipe.train.method.lora, s_.model), s_.model.family->turned_experts,
+                                s_.model.num_experts > 0 && !s_.model.family->stacked_adapters});
     } else {
       const config::Precision held = s_.recipe.model.torch_dtype;
       checkpoint::save_model(temp, graph_, *params_,

@@ -378,7 +378,6 @@ TEST(ExpertTargets, ThatPeftCannotReadAreSaidBeforeTraining) {
     ASSERT_EQ(r.code, 0) << r.out;
     fs::remove_all(f / "out");
     EXPECT_EQ(r.out.find("names up_proj and not gate_proj") != std::string::npos, said) << r.out;
-    EXPECT_NE(r.out.find("leaves out the adapters of the other layers"), std::string::npos) << r.out;  // its second
   }
 }
 

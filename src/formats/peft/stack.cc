@@ -75,7 +75,32 @@ AdapterTensor stack_of(const Layer& layer, std::span<const size_t> parts, const 
   return t;
 }
 
+bool is_part(std::string_view module) {
+  return std::find(std::begin(kParts), std::end(kParts), module.substr(module.rfind('.') + 1)) != std::end(kParts);
+}
+
 }  // namespace
+
+void name_beside_experts(AdapterConfig& config, std::span<const AdapterTensor> modules) {
+  bool experts = false;
+  for (const AdapterTensor& m : modules) {
+    if (!is_part(m.module) || m.magnitude) continue;  // a parameter has no magnitudes there
+    std::string stem;
+    int64_t expert = 0;
+    size_t part = 0;
+    if (split_expert(m.module, &stem, &expert, &part)) {
+      experts = true;
+      continue;
+    }
+    const std::string parameter = m.module + ".weight";  // by which ranks and alphas then go
+    if (config.rank(parameter) != m.rank) config.rank_pattern.insert(config.rank_pattern.begin(), {parameter, m.rank});
+    if (const double alpha = config.alpha(m.module); config.alpha(parameter) != alpha)
+      config.alpha_pattern.insert(config.alpha_pattern.begin(), {parameter, alpha});
+    config.target_parameters.push_back(parameter);
+  }
+  // The names are the experts' alone now.
+  if (!experts && !config.target_parameters.empty()) std::erase_if(config.target_modules, is_part);
+}
 
 void stack_experts(AdapterConfig& config, std::vector<AdapterTensor>& modules, std::list<std::vector<float>>& values,
                    bool turned) {
@@ -91,12 +116,13 @@ void stack_experts(AdapterConfig& config, std::vector<AdapterTensor>& modules, s
       continue;
     }
     out.push_back(m);
+    if (config.wraps_weight_of(m.module)) continue;
     // PEFT makes stacks of experts of these names too: of other modules the whole name is said.
-    const std::string last = m.module.substr(m.module.rfind('.') + 1);
-    targets.insert(std::find(std::begin(kParts), std::end(kParts), last) == std::end(kParts) ? last : m.module);
+    targets.insert(is_part(m.module) ? m.module : m.module.substr(m.module.rfind('.') + 1));
   }
   if (layers.empty()) return;
-  std::set<std::string> parameters, general_rank, general_alpha;
+  std::set<std::string> parameters(config.target_parameters.begin(), config.target_parameters.end()), general_rank,
+      general_alpha;
   for (const auto& [stem, layer] : layers) {
     const bool up = !layer.parts[0].empty() || !layer.parts[1].empty(), down = !layer.parts[2].empty();
     const auto add = [&](std::span<const size_t> parts, const char* name, bool inner) {
