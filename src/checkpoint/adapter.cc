@@ -241,11 +241,11 @@ models::LoraPlan adapter_plan(const std::string& folder, const formats::Family* 
   auto kinds = std::make_shared<std::set<std::string, std::less<>>>();  // what it has of some layer
   for (const auto& m : adapter->modules()) kinds->emplace(within_layer(m.name));
   models::LoraPlan plan;
-  plan.target = [adapter, kinds, folder](const std::string& module) -> std::optional<models::LoraTarget> {
+  plan.target = [adapter, kinds](const std::string& module) -> std::optional<models::LoraTarget> {
     const auto* m = adapter->find(module);
     if (!m && adapter->config().selects(module) && kinds->contains(within_layer(module)))
       fail_input("{}: the adapter has no weights for {}, which its target_modules select: it was made for another base",
-                 folder, module);
+                 adapter->weights(), module);
     if (!m) return std::nullopt;
     return models::LoraTarget{m->rank, m->scaling * static_cast<double>(m->rank), false};
   };
@@ -261,10 +261,10 @@ static void load_head(const formats::Adapter& adapter, const graph::Graph& g, ru
     fail_input(
         "{}: is a reward model's adapter: it writes nothing, it scores (mindxtrain score --reward; "
         "train.method.rewards)",
-        adapter.folder());
+        adapter.weights());
   if (given->second.shape != std::vector<int64_t>{p->rows, p->cols})
     fail_input("{}: {} has shape [{}], this model wants [{}, {}]: the adapter was made for another base",
-               adapter.folder(), given->first, fmt::join(given->second.shape, ", "), p->rows, p->cols);
+               adapter.weights(), given->first, fmt::join(given->second.shape, ", "), p->rows, p->cols);
   std::vector<float> scratch;
   const auto access = params.write(g.value(p->value).param);
   float* v = values_of(access.slot, *p, p->segments.at(0), &scratch);
@@ -288,7 +288,7 @@ void load_wholes(const formats::Adapter& adapter, const graph::Graph& g, runtime
           fail_input(
               "{}: the adapter has trained {}, which this run does not: name it under modules_to_save, or write "
               "its bias: {}",
-              adapter.folder(), name, adapter.config().bias);
+              adapter.weights(), name, adapter.config().bias);
         found = true;
         const auto id = g.value(p.value).param;
         {
@@ -304,7 +304,7 @@ void load_wholes(const formats::Adapter& adapter, const graph::Graph& g, runtime
       }
     if (!found)
       fail_input("{}: the adapter has trained {}, which this model does not have: it was made for another base",
-                 adapter.folder(), name);
+                 adapter.weights(), name);
   }
 }
 
@@ -325,7 +325,7 @@ void check_scaling(const formats::Adapter& adapter, const formats::Adapter::Modu
     fail_input(
         "{}: the adapter scales {} by {:.6g}, this recipe by {:.6g}, so training would not start from it: write "
         "alpha: {:g} and use_rslora: {} under train.method",
-        adapter.folder(), m.name, m.scaling, scaling, adapter.config().alpha(m.name), adapter.config().use_rslora);
+        adapter.weights(), m.name, m.scaling, scaling, adapter.config().alpha(m.name), adapter.config().use_rslora);
 }
 
 bool has_tower(const graph::Graph& g) {
@@ -351,23 +351,23 @@ bool left_with_tower(const formats::Adapter& adapter, const graph::Graph& g, con
 }
 
 void check(const formats::Adapter& adapter, const graph::Graph& g, const models::LoraPlan* plan) {
-  const std::string& folder = adapter.folder();
+  const std::string &folder = adapter.folder(), file = adapter.weights();
   if (!plan) refuse_beyond_layers(adapter, folder);
   if (plan && plan->dora != adapter.config().use_dora)
-    fail_input("{}: the adapter was trained with use_dora: {}: write the same under train.method", folder,
-               adapter.config().use_dora);
+    fail_input("{}/adapter_config.json: the adapter was trained with use_dora: {}: write the same under train.method",
+               folder, adapter.config().use_dora);
   std::set<std::string> used;
   each_segment(g, [&](const graph::Param& p, const graph::Segment& s, const Ends& e) {
     const auto* m = adapter.find(e.module);
-    if (!m) fail_input("{}: the adapter has no weights for {}, which this run trains", folder, e.module);
+    if (!m) fail_input("{}: the adapter has no weights for {}, which this run trains", file, e.module);
     const auto& t = tensor_of(*m, e.part);
     const std::vector<int64_t> want = e.part == Part::kMagnitude ? std::vector<int64_t>{s.rows}
                                       : e.part == Part::kTableA  ? std::vector<int64_t>{p.cols, s.rows}
                                                                  : std::vector<int64_t>{s.rows, p.cols};
     if (t.shape != want)
       fail_input(
-          "{}: {} has shape [{}], this model and recipe want [{}]: the adapter was made for another base or rank",
-          folder, t.name, fmt::join(t.shape, ", "), fmt::join(want, ", "));
+          "{}: {} has shape [{}], this model and recipe want [{}]: the adapter was made for another base or rank", file,
+          t.name, fmt::join(t.shape, ", "), fmt::join(want, ", "));
     if (plan) check_scaling(adapter, *m, *plan);
     used.insert(e.module);
   });
@@ -378,9 +378,9 @@ void check(const formats::Adapter& adapter, const graph::Graph& g, const models:
         fail_missing(
             "{}: adapts what sees pictures ({}), and adapters there are not built in: merge it with PEFT, or train one "
             "of the language model alone (PEFT: exclude_modules)",
-            folder, m.name);
+            file, m.name);
       fail_input(
-          "{}: the adapter has weights for {}, which this {}: it was made for another base{}", folder, m.name,
+          "{}: the adapter has weights for {}, which this {}: it was made for another base{}", file, m.name,
           plan ? "run does not train (or the model has not)" : "model has not",
           plan ? fmt::format(", or name {} in train.method.target_modules, or merge it first: mindxtrain merge --model "
                              "BASE --adapter {} --out DIR",

@@ -94,8 +94,9 @@ class Adapter {
 
   const AdapterConfig& config() const { return config_; }
   const std::string& folder() const { return folder_; }
-  const std::vector<Module>& modules() const { return modules_; }  // sorted by name
-  const Module* find(std::string_view module) const;               // null where there is none
+  std::string weights() const { return folder_ + "/adapter_model.safetensors"; }  // the file of its tensors
+  const std::vector<Module>& modules() const { return modules_; }                 // sorted by name
+  const Module* find(std::string_view module) const;                              // null where there is none
   // Tensors that take the place of the base's, by its names: modules_to_save, trained biases, and the base weights that
   // PEFT keeps beside adapters of embeddings.
   const std::map<std::string, TensorInfo>& replaced() const { return replaced_; }
@@ -148,10 +149,10 @@ struct AdapterWhole {
 // may come in any order; the bytes depend on content alone. rank_pattern is completed from the modules' own ranks.
 void write_adapter(const std::string& folder, AdapterConfig config, std::span<const AdapterTensor> modules, DType type,
                    std::span<const AdapterWhole> wholes = {});
-// Modules of single experts become those of stacks, as PEFT's target_parameters has them: with gate_proj and up_proj
 // PEFT makes stacks of a base's single experts and takes every name gate_proj, up_proj and down_proj of target_modules
 // for theirs. What other layers have of these names `config` states as parameters, which it leaves alone.
 void name_beside_experts(AdapterConfig& config, std::span<const AdapterTensor> modules);
+// Modules of single experts become those of stacks, as PEFT's target_parameters has them: with gate_proj and up_proj
 // both adapted, their A one below the other and B in blocks, at the rank of both; `config` says so. `turned`: as
 // Adapter::open. The tensors point into `values`, and into the modules that stay.
 void stack_experts(AdapterConfig& config, std::vector<AdapterTensor>& modules, std::list<std::vector<float>>& values,

@@ -40,6 +40,7 @@ TEST(PeftExperts, OfAnotherBaseAreRefused) {
         cli::run("merge --model " + cli::golden(model) + " --adapter " + adapter("both") + " --out " + (f / "merged"));
     EXPECT_EQ(r.code, 1) << r.out;
     EXPECT_NE(r.out.find(says), std::string::npos) << r.out;
+    EXPECT_NE(r.out.find(adapter("both") + "/adapter_model.safetensors: "), std::string::npos) << r.out;
   }
   const auto broken = [&](const char* key, const Json& value, int code, const char* says) {
     fs::copy(adapter("both"), f / key);

@@ -210,7 +210,7 @@ void Adapter::unstack(std::map<std::string, Module>& modules, std::vector<std::s
     // The first of the two is wrapped by the second.
     const bool both = targets("gate_up_proj") && targets("down_proj");
     if (both && !modules.contains(inner ? stem : stem + ".base_layer"))
-      fail_input("{}: has one of {}'s two matrices, adapter_config.json names both: the file is incomplete", folder_,
+      fail_input("{}: has one of {}'s two matrices, adapter_config.json names both: the file is incomplete", weights(),
                  stem);
     const bool gate_up = inner || !targets("down_proj");
     const std::string parameter = stem + (gate_up ? ".gate_up_proj" : ".down_proj");
@@ -221,7 +221,7 @@ void Adapter::unstack(std::map<std::string, Module>& modules, std::vector<std::s
     const int64_t parts = gate_up ? 2 : 1, experts = a.empty() ? 0 : a[0] / rank;
     if (a.empty() || b.empty() || a[0] % rank != 0 || b[1] != a[0] || b[0] % parts != 0 || m.embedding ||
         !m.magnitude.name.empty() || (experts_ != 0 && experts != experts_) || experts > 4096)
-      fail_input("{}: \"{}\" is no adapter of rank {} of stacked experts as PEFT holds one", folder_, name, rank);
+      fail_input("{}: \"{}\" is no adapter of rank {} of stacked experts as PEFT holds one", weights(), name, rank);
     experts_ = experts;
     const bool apart = gate_up && in_blocks(m, rank, experts, turned);
     const int64_t own = apart ? rank / 2 : rank;
@@ -244,7 +244,7 @@ void Adapter::unstack(std::map<std::string, Module>& modules, std::vector<std::s
                                rank,
                                apart ? part * own : 0};
         if (!out.emplace(one.name, one).second)
-          fail_input("{}: holds \"{}\" both stacked and alone", folder_, one.name);
+          fail_input("{}: holds \"{}\" both stacked and alone", weights(), one.name);
       }
   }
   modules = std::move(out);
@@ -261,7 +261,7 @@ std::string own_name(const Family& f, std::string_view name) {
 Adapter Adapter::open(const std::string& folder, const Family* base) {
   Adapter a;
   a.folder_ = folder;
-  const std::string config = folder + "/adapter_config.json", weights = folder + "/adapter_model.safetensors";
+  const std::string config = folder + "/adapter_config.json", weights = a.weights();
   std::error_code ec;
   if (!fs::exists(config, ec)) fail_input("{}: no such file: {} is not a PEFT adapter folder", config, folder);
   if (!fs::exists(weights, ec))
@@ -372,7 +372,7 @@ std::string Adapter::beyond_layers() const {
 void Adapter::read(const TensorInfo& t, DType to, void* out) const {
   const auto give = [&](const void* values, DType type, size_t count) {
     if (!all_finite(values, type, count))
-      fail_input("{}/adapter_model.safetensors: \"{}\" holds NaN or infinity: the adapter is broken", folder_, t.name);
+      fail_input("{}: \"{}\" holds NaN or infinity: the adapter is broken", weights(), t.name);
     convert(values, type, out, to, count);
   };
   if (const auto at = slices_.find(t.name); at != slices_.end()) {
@@ -418,7 +418,7 @@ static std::string name_in(const WeightSource& base, const std::string& name) {
 
 void Adapter::check_base(const WeightSource& base) const {
   if (experts_ != 0 && experts_ != base.config().num_experts)
-    fail_input("{}: adapts {} experts of a layer, {} has {}: it was made for another base", folder_, experts_,
+    fail_input("{}: adapts {} experts of a layer, {} has {}: it was made for another base", weights(), experts_,
                base.path(), base.config().num_experts);
   // Over a whole model PEFT adapts the tower along and, with bias: all, saves its biases; a family that is used for its
   // text alone never reads either.
@@ -433,26 +433,26 @@ void Adapter::check_base(const WeightSource& base) const {
     const std::string weight = name_in(base, m.name + ".weight");
     if (weight.empty() && leaves_out(m.name)) continue;
     if (weight.empty())
-      fail_input("{}: adapts \"{}\", which {} does not have: it was made for another base{}", folder_, m.name,
+      fail_input("{}: adapts \"{}\", which {} does not have: it was made for another base{}", weights(), m.name,
                  base.path(),
                  config_.base_model_name_or_path.empty() ? "" : " (" + config_.base_model_name_or_path + ")");
     std::vector<int64_t> want{m.out, m.in};
     if (m.embedding || holds_transposed(base.config(), m.name)) std::swap(want[0], want[1]);
     const auto shape = base.shape(weight);
     if (shape != want)
-      fail_input("{}: adapts \"{}\" as {} × {}, but {} has it as {} × {}: it was made for another base", folder_,
+      fail_input("{}: adapts \"{}\" as {} × {}, but {} has it as {} × {}: it was made for another base", weights(),
                  m.name, m.out, m.in, base.path(), shape.empty() ? 0 : shape[0], shape.size() < 2 ? 1 : shape[1]);
   }
   for (const auto& [own, t] : replaced_) {
     const std::string name = name_in(base, own);
     if (name.empty() && leaves_out(own)) continue;
     if (name.empty())
-      fail_input("{}: holds \"{}\", which {} does not have: it was made for another base", folder_, own, base.path());
+      fail_input("{}: holds \"{}\", which {} does not have: it was made for another base", weights(), own, base.path());
     if (t.shape != base.shape(name))
       fail_input(
           "{}: holds \"{}\" in another shape than {} has it: its vocabulary was made larger, or it is of another "
           "base: merge it with PEFT",
-          folder_, own, base.path());
+          weights(), own, base.path());
   }
   if (left.empty()) return;
   if (left.size() == modules_.size() + replaced_.size())
