@@ -332,7 +332,6 @@ void draw_head(const graph::Graph& g, runtime::ParamStore& params, uint64_t seed
 }
 
 void load_base(const graph::Graph& g, runtime::ParamStore& params, const formats::WeightSource& source) {
-  say_unused(g, source);
   for (size_t i = 0; i < g.params.size(); ++i) {
     const Param& p = g.params[i];
     if (p.adapter) continue;
@@ -357,6 +356,7 @@ void load_base(const graph::Graph& g, runtime::ParamStore& params, const formats
   }
   for (size_t i = 0; i < g.params.size(); ++i)
     if (!g.params[i].adapter) params.sync_weights(static_cast<graph::ParamId>(i));
+  say_unused(g, source);  // a file that is refused has one line
 }
 
 void init_random(const graph::Graph& g, runtime::ParamStore& params, uint64_t seed) {

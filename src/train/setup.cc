@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "checkpoint/weights.h"
 #include "data/dataset.h"
 #include "formats/classifier.h"
 #include "formats/coded.h"
@@ -403,6 +404,7 @@ std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::strin
     s->processor = picture_sizes(
         image::read_processor(fs::is_directory(model_path) ? model_path : "", processor_defaults(*v)), recipe);
   fill(s.get(), recipe, plan);
+  if (s->weights) checkpoint::check_base(s->training_graph(), *s->weights);  // before rows are prepared for it
   if (plan != nullptr) return s;  // what follows was said of the setup that the plan was made for
   say_beyond_peft(recipe, s->model);
   if (s->blocks && recipe.train.method.kind == MethodKind::kQLora &&

@@ -58,6 +58,11 @@ struct Case {
 const Case kCases[] = {
     {"more_experts", "qwen3_moe", [](Json& c, Tensors&) { c["num_local_experts"] = 7; }, 1, {"mlp.gate.weight", "[7"}},
     {"fewer_experts", "qwen3_moe", [](Json& c, Tensors&) { c["num_local_experts"] = 5; }, 1, {"mlp.gate.weight", "[5"}},
+    {"no_experts",
+     "qwen3_moe",
+     [](Json& c, Tensors&) { c["num_local_experts"] = 0; },
+     1,
+     {"mlp.gate_proj.weight is missing"}},
     {"one_expert_missing",
      "qwen3_moe",
      [](Json&, Tensors& t) { t.erase(key_with(t, "experts.2.up_proj")); },
@@ -143,7 +148,22 @@ TEST_P(BadFamilies, AreRefusedInOneLine) {
                           " --output " + (f / "out.jsonl"));
   EXPECT_EQ(r.code, c.code) << r.out;
   for (const char* part : c.says) EXPECT_NE(r.out.find(part), std::string::npos) << r.out;
+  EXPECT_EQ(r.out.find("not used by this model"), std::string::npos) << r.out;  // what is left over is no reason
   EXPECT_FALSE(fs::exists(f / "out.jsonl"));
+}
+
+// Known from the files' headers: not after rows were prepared, which may take hours.
+TEST(BadBase, IsRefusedBeforeRowsArePrepared) {
+  cli::Folder f("bad_base");
+  change("qwen3_moe", f / "model", [](Json&, Tensors& t) { t.erase(key_with(t, "experts.2.up_proj")); });
+  std::string recipe = cli::recipe({.model = "qwen3_moe", .steps = 1});
+  const std::string name = "name: \"" + cli::golden("qwen3_moe");
+  recipe.replace(recipe.find(name), name.size(), "name: \"" + (f / "model"));
+  write_file_atomic(f / "r.yaml", recipe);
+  const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
+  EXPECT_EQ(r.code, 1) << r.out;
+  EXPECT_NE(r.out.find("experts.2.up_proj.weight is missing"), std::string::npos) << r.out;
+  EXPECT_FALSE(fs::exists(f / "out/dataset"));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, BadFamilies, testing::Range<size_t>(0, std::size(kCases)),
