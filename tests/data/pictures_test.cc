@@ -105,6 +105,19 @@ TEST(Pictures, OfShareGptStandWhereTheTextSays) {
             std::string::npos);
 }
 
+// A text model reads the word as it stands.
+TEST(Pictures, WhoseWordStandsAloneAreMissedByAModelThatSees) {
+  const Store s;
+  for (const char* row :
+       {R"({"conversations":[{"from":"human","value":"<image>hello"},{"from":"gpt","value":"world"}]})",
+        R"({"image":null,"conversations":[{"from":"human","value":"hello"},{"from":"gpt","value":"<image>world"}]})",
+        R"({"question":"hello <image>","answer":"world"})"})
+    EXPECT_NE(error_of([&] { s.encode(row, SeeingEncoder()); }).find("<image> in the texts and no picture"),
+              std::string::npos)
+        << row;
+  EXPECT_TRUE(s.encode(R"({"question":"hello <image>","answer":"world"})", ToyEncoder()).pictures.empty());
+}
+
 TEST(Pictures, ThatDoNotFitTheirRowAreNamed) {
   const Store s;
   const std::string photo = "\"" + kPhoto + "\"";

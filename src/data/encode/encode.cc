@@ -57,6 +57,8 @@ Document encode_completion(const Example& e, const SampleEncoder& coder, const E
 std::vector<SeenPicture> see_all(const Example& e, const SampleEncoder& coder, const EncodeRules& rules,
                                  const std::string& where) {
   std::vector<SeenPicture> seen;
+  if (e.picture_missing && coder.pictures() != nullptr)
+    fail_input("{}: <image> in the texts and no picture: give it in \"image\", or take the word out", where);
   if (e.pictures.empty()) return seen;
   if (coder.pictures() == nullptr) fail_input("{}: the row has pictures and the model sees none", where);
   if (rules.pictures == nullptr)

@@ -166,10 +166,15 @@ OrderedJson read_calls(const RowView& row) {
   return messages;
 }
 
+bool says_image(const OrderedJson& messages) {
+  return std::any_of(messages.begin(), messages.end(), [](const OrderedJson& m) {
+    return text_member(m, "content").find("<image>") != std::string::npos;
+  });
+}
+
 // Pictures of a request stand where its text says <image>, else before it.
 void show_request(OrderedJson& messages, size_t pictures, const std::string& where) {
-  bool said = false;
-  for (const OrderedJson& m : messages) said = said || text_member(m, "content").find("<image>") != std::string::npos;
+  const bool said = says_image(messages);
   OrderedJson& request = messages[messages.size() - 2]["content"];
   for (size_t i = 0; i < pictures && !said; ++i) request = "<image>" + request.get<std::string>();
   mark_pictures(messages, pictures, where);
@@ -302,6 +307,8 @@ Example read_chat(const RowView& row, Shape shape) {
     e.pictures = read_sources(row);
     if (!e.pictures.empty()) show_request(messages, e.pictures.size(), row.where());
   }
+  if (shape == Shape::kShareGpt || shape == Shape::kAlpaca || shape == Shape::kQuestion)
+    e.picture_missing = e.pictures.empty() && says_image(messages);
   if (shape == Shape::kMessages) e.pictures = take_pictures(messages, read_sources(row), row.where());
   messages =
       whole_messages(std::move(messages), row.where(), shape == Shape::kShareGpt ? "conversations" : "messages", e);

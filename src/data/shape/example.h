@@ -58,6 +58,7 @@ struct Example {
   std::shared_ptr<Example> rejected;      // of a pair, whose chosen answer this is
   int32_t mark = 0;                       // of a labelled answer: 1 good, -1 bad
   std::vector<std::string> pictures;      // sources, in the order of their places (data/pictures.h)
+  bool picture_missing = false;           // <image> stands in its texts for one, and it has none
   std::string beside;                     // the folder of the row's file, where there are any
   std::vector<RowNote> notes;             // columns that the first row has not; members of a content's parts
 };
