@@ -223,6 +223,16 @@ std::string_view within_layer(std::string_view module) {
   return module.substr(from);
 }
 
+// "model.layers.3.mlp.experts.*.up_proj" of "model.layers.3.mlp.experts.5.up_proj"; "" of another module.
+std::string of_any_expert(std::string_view module) {
+  constexpr std::string_view kMark = ".experts.";
+  const size_t at = module.find(kMark);
+  if (at == std::string_view::npos) return "";
+  const size_t number = at + kMark.size(), end = module.find_first_not_of("0123456789", number);
+  if (end == number || end == std::string_view::npos) return "";
+  return std::string(module.substr(0, number)) + "*" + std::string(module.substr(end));
+}
+
 }  // namespace
 
 // Beside a base that others use too, and in training, adapters are of the layers' linear modules.
@@ -238,14 +248,17 @@ static void refuse_beyond_layers(const formats::Adapter& adapter, const std::str
 models::LoraPlan adapter_plan(const std::string& folder, const formats::Family* base) {
   auto adapter = std::make_shared<const formats::Adapter>(formats::Adapter::open(folder, base));
   refuse_beyond_layers(*adapter, folder);
-  auto kinds = std::make_shared<std::set<std::string, std::less<>>>();  // what it has of some layer
-  for (const auto& m : adapter->modules()) kinds->emplace(within_layer(m.name));
+  auto kinds = std::make_shared<std::set<std::string, std::less<>>>();  // what it has of some layer, or some expert
+  for (const auto& m : adapter->modules()) kinds->emplace(within_layer(m.name)), kinds->emplace(of_any_expert(m.name));
   models::LoraPlan plan;
   plan.target = [adapter, kinds](const std::string& module) -> std::optional<models::LoraTarget> {
     const auto* m = adapter->find(module);
     if (!m && adapter->config().selects(module) && kinds->contains(within_layer(module)))
       fail_input("{}: the adapter has no weights for {}, which its target_modules select: it was made for another base",
                  adapter->weights(), module);
+    if (const std::string all = of_any_expert(module); !m && !all.empty() && kinds->contains(all))
+      fail_input("{}: the adapter has weights for {}, and none for {}: it was made for another base",
+                 adapter->weights(), all, module);
     if (!m) return std::nullopt;
     return models::LoraTarget{m->rank, m->scaling * static_cast<double>(m->rank), false};
   };

@@ -42,6 +42,19 @@ TEST(PeftExperts, OfAnotherBaseAreRefused) {
     EXPECT_NE(r.out.find(says), std::string::npos) << r.out;
     EXPECT_NE(r.out.find(adapter("both") + "/adapter_model.safetensors: "), std::string::npos) << r.out;
   }
+  // Of fewer experts than the base: its stacks say so before any weight is read.
+  fs::copy(cli::golden("qwen3_moe"), f / "seven");
+  Json seven = read_json_file(f / "seven/config.json");
+  seven["num_local_experts"] = 7;
+  write_file_atomic(f / "seven/config.json", seven.dump());
+  write_file_atomic(f / "rows.jsonl", "{\"ids\":[1,2,3]}\n");
+  const auto r = cli::run("score --model " + (f / "seven") + " --adapter " + adapter("both") + " --input " +
+                          (f / "rows.jsonl") + " --output " + (f / "out.jsonl"));
+  EXPECT_EQ(r.code, 1) << r.out;
+  EXPECT_NE(r.out.find("adapter_model.safetensors: the adapter has weights for model.layers.0.mlp.experts.*.gate_proj, "
+                       "and none for model.layers.0.mlp.experts.6.gate_proj"),
+            std::string::npos)
+      << r.out;
   const auto broken = [&](const char* key, const Json& value, int code, const char* says) {
     fs::copy(adapter("both"), f / key);
     Json j = read_json_file(f / (std::string(key) + "/adapter_config.json"));

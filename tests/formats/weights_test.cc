@@ -616,6 +616,21 @@ TEST(Peft, RefusesFilesThatDoNotFit) {
   expect_refused([&] { Adapter::open(dir / "a"); }, Exit::kBadInput, "not a PEFT adapter folder");
 }
 
+TEST(Peft, AnExpertThatStandsTwiceIsNamed) {
+  TempFolder dir;
+  const std::string experts = "model.layers.0.mlp.experts";
+  const auto v = ramp(64);
+  AdapterConfig c;
+  c.r = 2;
+  c.target_parameters = {"mlp.experts.down_proj"};
+  c.target_modules = {"down_proj"};
+  AdapterTensor stack{experts, 4, 8, 8, v.data(), v.data()};  // of two
+  stack.stack = true;
+  const std::vector<AdapterTensor> both{stack, {experts + ".1.down_proj", 2, 8, 8, v.data(), v.data()}};
+  write_adapter(dir / "a", c, both, DType::kF32);
+  expect_refused([&] { Adapter::open(dir / "a"); }, Exit::kBadInput, "experts.1.down_proj\" both stacked and alone");
+}
+
 TEST(Peft, FindsAnAdapterOfAnotherBase) {
   TempFolder dir;
   make_folders(dir / "base");

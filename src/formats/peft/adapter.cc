@@ -200,10 +200,13 @@ void Adapter::unstack(std::map<std::string, Module>& modules, std::vector<std::s
     return std::ranges::any_of(config_.target_parameters, [&](const std::string& t) { return t.ends_with(parameter); });
   };
   std::map<std::string, Module> out;
+  const auto put = [&](const std::string& name, Module m) {
+    if (!out.emplace(name, std::move(m)).second) fail_input("{}: holds \"{}\" both stacked and alone", weights(), name);
+  };
   for (auto& [name, m] : modules) {
     const bool inner = name.ends_with(kInner);
     if (config_.target_parameters.empty() || (!inner && !name.ends_with(kStack))) {
-      out.emplace(name, std::move(m));
+      put(name, std::move(m));
       continue;
     }
     const std::string stem = inner ? name.substr(0, name.size() - (kInner.size() - kStack.size())) : name;
@@ -243,8 +246,7 @@ void Adapter::unstack(std::map<std::string, Module>& modules, std::vector<std::s
                                turned ? parts : 1,
                                rank,
                                apart ? part * own : 0};
-        if (!out.emplace(one.name, one).second)
-          fail_input("{}: holds \"{}\" both stacked and alone", weights(), one.name);
+        put(one.name, one);
       }
   }
   modules = std::move(out);
