@@ -113,7 +113,7 @@ TEST(Shape, APromptWithoutAnAnswerIsAskedForOne) {
   EXPECT_HAS(said(R"({"prompt":"a","level":4})"),
              "d.jsonl:3: \"prompt\" stands without an answer; columns here: prompt, level");
   EXPECT_HAS(said(R"({"prompt":"a","id":"longer"})"), "\"answer\" to measure samples against");
-  EXPECT_HAS(said(R"({"prompt":"a","response":"b"})"), "as {prompt: prompt, response: ");
+  EXPECT_HAS(said(R"({"prompt":"a","response":"b"})"), "as {prompt: prompt, response: completion}");
 }
 
 TEST(Shape, TurnsUnderAnotherNameAreAskedForAsMessages) {
@@ -290,6 +290,8 @@ TEST(Shape, AMapThatFitsIsProposed) {
   const auto said = [](const char* text) { return error_of([&] { find_layout(row(text), {}); }); };
   EXPECT_HAS(said(R"({"instruction":"a","context":"b","response":"c","category":"d"})"),
              "as {instruction: instruction, response: output, context: input}");
+  EXPECT_HAS(said(R"({"instruction":"a","input":"b","response":"c"})"),
+             "as {instruction: instruction, response: output, input: input}");
   EXPECT_HAS(said(R"({"id":0,"query":"a","answers":"b"})"), "as {query: question, answers: answer}");
   EXPECT_HAS(said(R"({"input":"a","preferred_output":[],"non_preferred_output":[]})"),
              "as {preferred_output: chosen, non_preferred_output: rejected, input: prompt}");

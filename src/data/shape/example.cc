@@ -148,6 +148,7 @@ bool is_called(const std::string& theirs, std::string_view ours) {
       {"prompt", {"input", "query", "question"}},
       {"chosen", {"preferred_output", "preferred", "accepted", "chosen_response"}},
       {"rejected", {"non_preferred_output", "dispreferred", "rejected_response"}},
+      {"completion", {"response"}},
       {"output", {"response", "answer", "completion"}},
       {"input", {"context"}},
       {"question", {"query", "input", "problem"}},
@@ -158,23 +159,26 @@ bool is_called(const std::string& theirs, std::string_view ours) {
          (it != names.end() && std::find(it->second.begin(), it->second.end(), theirs) != it->second.end());
 }
 
-// data.columns for a row without a known shape: a shape of which each column stands there by another name, else turns
-// as messages, else the longest text.
+// data.columns for a row without a known shape: of the shapes of which each column stands there by another name the
+// first that takes most of the row's columns, else turns as messages, else the longest text.
 std::string likely_columns(const OrderedJson& row) {
+  std::string best;
+  size_t most = 0;
   for (const ShapeColumns& s : all_shapes()) {
-    std::string map;
+    std::vector<std::string> map;
     const auto take = [&](std::string_view ours) {
       for (const auto& [theirs, value] : row.items())
         if (is_called(theirs, ours) && (ours == "messages" ? is_turns(value) : !value.is_number())) {
-          map += fmt::format("{}{}: {}", map.empty() ? "" : ", ", theirs, ours);
+          map.push_back(fmt::format("{}: {}", theirs, ours));
           return true;
         }
       return false;
     };
     if (!std::all_of(s.required.begin(), s.required.end(), take)) continue;
     for (const char* ours : s.optional) take(ours);
-    return map;
+    if (map.size() > most) best = join(map), most = map.size();
   }
+  if (most > 0) return best;
   std::string longest = "my_column";
   size_t size = 0;
   for (const auto& [theirs, value] : row.items()) {
