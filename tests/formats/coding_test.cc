@@ -205,8 +205,10 @@ TEST(CodedFolder, DamageIsNamedInOneLine) {
       {json, state("\"shape\": [40, 40]", "\"shape\": [40, 4]"), Exit::kBadInput, "are wanted"},
       {json, state("\"shape\": [40, 40]", "\"shape\": [0, 40]"), Exit::kBadInput, "no \"shape\" of a matrix"},
       {json, state("\"nested_offset\"", "\"nested_offse\""), Exit::kBadInput, "no \"nested_offset\""},
-      {json, state("\"blocksize\": 64", "\"blocksize\": 128"), Exit::kMissing, "blocks of another size"},
-      {json, state("\"quant_type\": \"nf4\"", "\"quant_type\": \"fp4\""), Exit::kMissing, "is in fp4"},
+      {json, state("\"blocksize\": 64", "\"blocksize\": 128"), Exit::kMissing,
+       "blocks of another size than 64, which is not read here: use the model that it was made from"},
+      {json, state("\"quant_type\": \"nf4\"", "\"quant_type\": \"fp4\""), Exit::kMissing,
+       "is in fp4: of bitsandbytes' types nf4 alone is read here: use the model that it was made from"},
       {json, state("{", "["), Exit::kBadInput, json},
   };
   TempFolder f;

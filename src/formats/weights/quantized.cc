@@ -118,8 +118,9 @@ class Nf4Reader {
 
   QuantizedWeight read() {
     if (text("quant_type") != "nf4")
-      fail_missing("{}: \"{}\" is in {}, which is not read here: of bitsandbytes' types nf4 is", source_,
-                   module_ + ".weight", text("quant_type"));
+      fail_missing(
+          "{}: \"{}\" is in {}: of bitsandbytes' types nf4 alone is read here: use the model that it was made from",
+          source_, module_ + ".weight", text("quant_type"));
     const bool twice = state_.contains("nested_blocksize");
     QuantizedWeight w;
     w.kind = QuantizedWeight::Kind::kCoded;
@@ -127,8 +128,10 @@ class Nf4Reader {
     w.through = type_from_torch(text("dtype"));
     w.shape = shape();
     if (number("blocksize") != kNf4Block || (twice && number("nested_blocksize") != kNf4Nested))
-      fail_missing("{}: \"{}\" is in blocks of another size than {}, which is not read here", source_,
-                   module_ + ".weight", kNf4Block);
+      fail_missing(
+          "{}: \"{}\" is in blocks of another size than {}, which is not read here: use the model that it was made "
+          "from",
+          source_, module_ + ".weight", kNf4Block);
     const CodedBytes bytes = coded_bytes(w.coding, w.shape[0], w.shape[1]);
     w.data = part("", DType::kU8, bytes.codes);
     w.scale = part(".absmax", twice ? DType::kU8 : DType::kF32, twice ? bytes.scales : bytes.scales / 4);
@@ -182,7 +185,8 @@ class Nf4Reader {
     std::memcpy(have.data(), files_.bytes(t).data(), t.bytes);
     for (int64_t i = 0; i < n; ++i)
       if (std::abs(have[static_cast<size_t>(i)] - want[i]) > 1e-6f)
-        fail_missing("{}: \"{}\" is a table of its own, which is not read here", source_, t.name);
+        fail_missing("{}: \"{}\" is a table of its own, which is not read here: use the model that it was made from",
+                     source_, t.name);
   }
 
   const Safetensors& files_;
@@ -279,8 +283,10 @@ QuantizedTensors find_quantized(const Safetensors& files, const ModelConfig& c, 
     out.weights.emplace(module + ".weight", std::move(w));
   }
   if (!c.quantization.empty() && out.weights.empty())
-    fail_missing("{}: its config says \"{}\", but none of its weights is in a layout that is read here", source,
-                 c.quantization);
+    fail_missing(
+        "{}: its config says \"{}\", but none of its weights is in a layout that is read here: use the model that it "
+        "was made from",
+        source, c.quantization);
   out.inputs = inputs_of(c);
   return out;
 }
