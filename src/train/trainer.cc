@@ -631,7 +631,7 @@ class Run {
     // Which choices computed it: two plans that choose alike give equal checkpoints.
     OrderedJson training{{"plan_choices", o_.plan_digest}};
     if (reference_) training["reference"] = reference_->digest();
-    if (kept_ && !live_) training["reference"] = "live";
+    if (kept_) training["reference"] = "live";
     write_file_atomic(temp + "/training.json", training.dump(2) + "\n");
     replace_folder(temp, target);
   }

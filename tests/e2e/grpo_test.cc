@@ -202,6 +202,13 @@ TEST_P(LiveRuns, WhatCountsAsOldIsWhatTrainingDifferentiates) {
     EXPECT_EQ(m["sampler_trainer_kl"].get<double>(), 0);
     EXPECT_NE(m["sampler_difference"].get<double>(), 0);
   }
+  // What the answers are held against is asked while they are sampled, where anything is.
+  const Json receipt = read_json_file(f / "out/receipt.json");
+  ASSERT_EQ(receipt.contains("reference"), !std::string(GetParam()).starts_with("kind: gspo"));
+  if (receipt.contains("reference")) {
+    EXPECT_EQ(receipt["reference"]["log_probabilities"], "live");
+    EXPECT_EQ(receipt["reference"]["policy"], "the base, without the adapter");
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, LiveRuns,
