@@ -96,6 +96,8 @@ std::vector<std::string> wrong_beginnings(const config::Recipe& r) {
     const bool own = m.kind == config::MethodKind::kLora || m.kind == config::MethodKind::kQLora;
     hold(own ? "train.method.init_adapter" : "train.method.lora.init_adapter", *m.lora->init_adapter, true);
   }
+  if (const auto& given = r.train.rollouts.path; given && !fs::is_regular_file(*given))
+    out.push_back(fmt::format("train.rollouts.path: {} is no file", *given));
   if (!m.is_rl() || r.train.rollouts.path) return out;
   if (m.rewards.empty() && m.reward_model) hold("train.method.reward_model", *m.reward_model, false);
   for (size_t i = 0; i < m.rewards.size(); ++i)

@@ -281,5 +281,15 @@ TEST(GrpoRuns, RolloutsThatCannotBeUsedAreNamed) {
   }
 }
 
+TEST(GrpoRuns, RolloutsThatAreNotThereAreSaidBeforeARun) {
+  cli::Folder f("grpo_absent");
+  write_file_atomic(f / "r.yaml", recipe(expected()["dapo"], f, f / "rows.jsonl"));
+  for (const char* verb : {"validate ", "plan ", "train "}) {
+    const auto r = cli::run(verb + (f / "r.yaml"));
+    EXPECT_EQ(r.code, 1) << verb << r.out;
+    EXPECT_NE(r.out.find("train.rollouts.path: " + (f / "rows.jsonl") + " is no file"), std::string::npos) << r.out;
+  }
+}
+
 }  // namespace
 }  // namespace mxt
