@@ -44,11 +44,9 @@ Settings unsloth_settings(const Job& job) {
   Settings s;
   s.yaml["model"] = job.base.name;
   s.yaml["data"] = data_of(job, &s);
-  const OrderedJson warm_up = warmup_of(t.schedule, &s);
-  int64_t warmup = 0;
-  if (warm_up.is_number_integer())
-    warmup = warm_up.get<int64_t>();
-  else
+  const bool warms = t.schedule.warmup_steps || t.schedule.max_steps || t.schedule.warmup_ratio == 0;
+  const int64_t warmup = warms ? warmup_of(t.schedule, &s).get<int64_t>() : 0;
+  if (!warms)
     s.differs.push_back("train.schedule.warmup_ratio: none there, since it wants a number of steps (set max_steps)");
   OrderedJson training{
       {"training_type", t.method.lora ? "lora" : "full"},

@@ -161,6 +161,12 @@ TEST(Export, WhatUnslothTrainsOtherwiseIsSaid) {
   EXPECT_NE(linear.find("train.schedule.type: linear there"), std::string::npos) << linear;
   EXPECT_NE(linear.find("\n  warmup_steps: 3\n"), std::string::npos) << linear;
   EXPECT_NE(linear.find("step s of W has s/W of the rate there"), std::string::npos) << linear;
+  // A part of an unknown number of steps is none there, of which there is nothing more to say.
+  const config::Recipe part_of = recipe("{source: local, path: " + f + "/rows.jsonl, seq_len: 64}", "{kind: lora}",
+                                        "  schedule: {type: cosine, epochs: 2, warmup_ratio: 0.1}\n");
+  const std::string none = settings("unsloth", job_of(part_of, f));
+  EXPECT_NE(none.find("train.schedule.warmup_ratio: none there"), std::string::npos) << none;
+  EXPECT_EQ(none.find("step s of W"), std::string::npos) << none;
 }
 
 TEST(Export, ARewardModelKeepsItsWeight) {
