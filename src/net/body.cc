@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "net/patience.h"
 
 namespace mxt::net {
 
@@ -17,6 +18,7 @@ void give_time(HttpRequest& r) {
   constexpr double kSlowestWork = 16 << 20;    // bytes a second that a service does with them what it does
   const auto bytes = static_cast<double>(r.parts.empty() ? r.body.size() : BodyReader(r.parts).size());
   r.idle_seconds = kAnswerSeconds + bytes / kSlowestWork;
+  r.answer_seconds = kAnswerComesSeconds + bytes / kSlowestWork;
   if (r.total_seconds == 0) r.total_seconds = kAnswerSeconds + bytes / kSlowestUpload;
 }
 

@@ -180,15 +180,16 @@ HttpResponse HttpClient::send(const HttpRequest& r) {
     if (!t.refusal.empty()) fail_input("{}: {}", url.text(), t.refusal);
     if (e.end == Exchange::End::kCancelled) throw Error(Exit::kInterrupted, url.text() + ": interrupted");
     if (e.end != Exchange::End::kDone) {
-      const bool certificate = e.end == Exchange::End::kCertificate;
-      if (!t.streamed && !certificate && attempt < r.retries && (repeatable || e.end == Exchange::End::kNeverSent) &&
-          time_left(s_->delay(attempt, {}))) {
+      const bool certificate = e.end == Exchange::End::kCertificate, slow = e.end == Exchange::End::kTooSlow;
+      if (!t.streamed && !certificate && !slow && attempt < r.retries &&
+          (repeatable || e.end == Exchange::End::kNeverSent) && time_left(s_->delay(attempt, {}))) {
         wait_for(url.origin(), s_->delay(attempt++, {}), s_->options.cancel);
         continue;
       }
       if (certificate)
         fail_missing("{}: its certificate is not trusted ({}): nothing was sent; {}", url.origin(), e.why, e.remedy);
-      throw Unreachable(fmt::format("{}: cannot be reached ({}): check the network", url.origin(), e.why));
+      throw Unreachable(slow ? fmt::format("{}: answers too slowly ({})", url.origin(), e.why)
+                             : fmt::format("{}: cannot be reached ({}): check the network", url.origin(), e.why));
     }
     if (again) {
       const double seconds = s_->delay(attempt++, t.headers);

@@ -5,8 +5,11 @@
 
 namespace mxt::net {
 
-// Sets both times by the size of the body. A service says nothing while it works on what it was sent: a node pins a
-// model, a store joins its parts, and a request that is given up undoes that.
+// For an answer that has begun and is not work on what was sent.
+constexpr double kAnswerComesSeconds = 30;
+
+// Sets the times by the size of the body. A service says nothing, or little, while it works on what it was sent: a node
+// pins a model, a store joins its parts, and a request that is given up undoes that.
 void give_time(HttpRequest& request);
 
 }  // namespace mxt::net

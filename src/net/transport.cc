@@ -29,7 +29,8 @@ using Clock = std::chrono::steady_clock;
 using End = Exchange::End;
 
 constexpr uint32_t kMaxHeaderBytes = 256 << 10;
-constexpr size_t kPiece = 64 << 10;  // of a body, at once
+constexpr size_t kPiece = 64 << 10;          // of a body, at once
+constexpr double kSlowestAnswer = 64 << 10;  // bytes a second, of one that has begun
 
 // Where distributions keep the authorities that they trust, for an OpenSSL that was built for another one.
 constexpr const char* kAuthorities[] = {
@@ -350,7 +351,14 @@ struct Transport::State {
     const Headers head_fields = headers;
     if (!sink.headers(static_cast<int>(parser->get().result_int()), std::move(headers))) return {End::kStopped, ""};
     std::vector<char> piece(kPiece);
+    uint64_t received = 0;
+    const auto began = Clock::now();
+    const auto too_slow = [&] {
+      const std::chrono::duration<double> gone = Clock::now() - began;
+      return r.answer_seconds > 0 && gone.count() > r.answer_seconds + static_cast<double>(received) / kSlowestAnswer;
+    };
     while (!parser->is_done()) {
+      if (too_slow()) return {End::kTooSlow, fmt::format("{} bytes of its answer came in time", received)};
       parser->get().body().data = piece.data();
       parser->get().body().size = piece.size();
       w = wait(
@@ -358,6 +366,7 @@ struct Transport::State {
           [&](auto h) { c.with([&](auto& s) { http::async_read_some(s, c.buffer, *parser, std::move(h)); }); }, close);
       if (w.ec && w.ec != http::error::need_buffer) return failed(w, End::kBroken);
       const size_t got = piece.size() - parser->get().body().size;
+      received += got;
       if (got > 0 && !sink.body({piece.data(), got})) return {End::kStopped, ""};
     }
     *keep = whole && parser->keep_alive();

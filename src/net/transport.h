@@ -19,6 +19,7 @@ struct Exchange {
     kDone,
     kNeverSent,    // no connection: the request was not seen by anyone
     kBroken,       // the connection ended or went silent underway
+    kTooSlow,      // its answer came a few bytes at a time: asked again it would do the same
     kCertificate,  // the server's certificate is not trusted: nothing was sent
     kTooLarge,     // its headers are over the limit
     kCancelled,    // HttpOptions::cancel

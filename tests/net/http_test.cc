@@ -220,6 +220,28 @@ TEST(Http, LimitsHold) {
   EXPECT_THROW(c.send({.url = s.url("/"), .on_data = [](std::string_view) { throw Stop{}; }}), Stop);
 }
 
+TEST(Http, AnAnswerThatDripsIsGivenUpAndNotAskedForAgain) {
+  TestServer s([](const ServerRequest& r) {
+    ServerResponse a;
+    a.body = std::string(r.target == "/large" ? 200'000 : 100, 'x');
+    if (r.target == "/drip") a.drip_ms = 50;
+    return a;
+  });
+  HttpClient c = quick();
+  const auto began = std::chrono::steady_clock::now();
+  expect_error([&] { c.send({.url = s.url("/drip"), .answer_seconds = 0.3}); }, Exit::kMissing, "answers too slowly");
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(3)) << "5 s for the whole of it";
+  EXPECT_EQ(s.count("GET", "/drip"), 1u);
+  EXPECT_EQ(c.send({.url = s.url("/large"), .answer_seconds = 0.3}).body.size(), 200'000u);
+  HttpRequest small, model;
+  small.method = model.method = "POST";
+  model.parts = {{"", "/nowhere", 0, uint64_t{15} << 30}};
+  give_time(small);
+  give_time(model);
+  EXPECT_NEAR(small.answer_seconds, 30, 1);
+  EXPECT_NEAR(model.answer_seconds, 30 + 960, 1) << "a node says a line for each file that it has worked on";
+}
+
 TEST(Http, AProxyIsAskedByTheWholeAddressAndNotForItsExceptions) {
   TestServer proxy([](const ServerRequest& r) { return ServerResponse{.body = r.target}; });
   HttpClient c({.proxies = {.http = "http://user:p%40ss@127.0.0.1:" + std::to_string(proxy.port()),

@@ -23,6 +23,7 @@ struct ServerResponse {
   std::string body;
   size_t cut_after = std::string::npos;  // sends so many bytes of the body, then closes the connection
   int delay_ms = 0;                      // before the answer
+  int drip_ms = 0;                       // before each byte of the body
 };
 
 class TestServer {

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "net/hub/internal.h"
+#include "net/patience.h"
 
 namespace mxt::net {
 namespace {
@@ -119,6 +120,7 @@ HttpResponse HubClient::get(const std::string& url, uint64_t max_bytes, const Re
   q.url = url;
   q.headers = auth_for(url);
   q.max_bytes = max_bytes;
+  q.answer_seconds = kAnswerComesSeconds;
   HttpResponse r = http_.send(q);
   if (r.status != 200) refuse(r, repo, what);
   return r;
