@@ -111,6 +111,17 @@ TEST_F(Upload, KeepsThePartsWhereTheirEndIsRefusedForTheToken) {
   EXPECT_EQ(hub.store().count("PUT", "/part/"), 5u);
 }
 
+TEST_F(Upload, SendsThePartsAgainThatTheStoreLostThoughItSaidThatItHasAll) {
+  hub.multipart_from = 2000;
+  upload.save = [&](const Json& parts) { upload.parts = parts; };
+  hub.refuse = [](const ServerRequest& r) { return r.target.find("/complete") != std::string::npos ? 200 : 0; };
+  EXPECT_THROW(send(), Error) << "the look at it afterwards finds nothing";
+  hub.refuse = nullptr;
+  send();
+  expect_published();
+  EXPECT_EQ(hub.store().count("PUT", "/part/"), 10u);
+}
+
 TEST_F(Upload, BeginsAnewWhereTheStoreHasForgottenTheUpload) {
   refuse_in_parts("/4?");
   hub.upload_id = "two";

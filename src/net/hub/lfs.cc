@@ -84,7 +84,7 @@ uint64_t LfsUploader::send_object(const UploadFile& f, const Json& o) {
   else
     put_whole(f, href);
   if (const auto at = "/actions/verify/href"_json_pointer; o.contains(at) && o.at(at).is_string())
-    session_.json(session_.post_json(o.at(at), {{"oid", f.sha256}, {"size", f.size}}, true, kLfsHeaders), f.path);
+    require_whole(f, session_.post_json(o.at(at), {{"oid", f.sha256}, {"size", f.size}}, true, kLfsHeaders));
   if (parts_.erase(f.sha256)) save();
   return sent;
 }
@@ -135,15 +135,15 @@ uint64_t LfsUploader::put_parts(const UploadFile& f, const std::string& href, co
     done.push_back({{"partNumber", number}, {"etag", kept["etags"][key]}});
     offset += bytes;
   }
-  const HttpResponse r = session_.post_json(href, {{"oid", f.sha256}, {"parts", done}}, true, kLfsHeaders);
-  if (r.status < 200 || r.status >= 300) {
-    if (is_about_parts(r.status)) {
-      parts_.erase(f.sha256);  // whatever the store has of it, it is not whole
-      save();
-    }
-    session_.refuse(r, f.path);
-  }
+  require_whole(f, session_.post_json(href, {{"oid", f.sha256}, {"parts", done}}, true, kLfsHeaders));
   return sent;
+}
+
+// Both may say so, the end of an upload in parts and the look at it afterwards.
+void LfsUploader::require_whole(const UploadFile& f, const HttpResponse& r) {
+  if (r.status / 100 == 2) return;
+  if (is_about_parts(r.status) && parts_.erase(f.sha256)) save();  // whatever the store has of it, it is not whole
+  session_.refuse(r, f.path);
 }
 
 void LfsUploader::save() {

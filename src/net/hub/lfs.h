@@ -24,6 +24,7 @@ class LfsUploader {
   uint64_t send_object(const UploadFile& file, const Json& object);
   void put_whole(const UploadFile& file, const std::string& href);
   uint64_t put_parts(const UploadFile& file, const std::string& href, const Json& header);
+  void require_whole(const UploadFile& file, const HttpResponse& answer);
   std::string put(const UploadFile& file, const std::string& href, uint64_t offset, uint64_t bytes);  // its ETag
   void save();
 
