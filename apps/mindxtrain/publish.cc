@@ -56,7 +56,8 @@ void publish_run(const PublishOptions& o) {
     run.recipe.given = std::move(other.given);
   }
   if (o.adjust) o.adjust(run.recipe);
-  const publish::Surroundings around = publish_surroundings();
+  publish::Surroundings around = publish_surroundings();
+  around.again = o.again;
   OrderedJson all = OrderedJson::array();
   const auto answer = [&](const char* error) {
     OrderedJson j = {{"run", o.run}, {"manifest", run.manifest_digest}, {"steps", all}};
@@ -84,6 +85,7 @@ void add_publish(CLI::App& app) {
   c->add_option("run", o->run, "the run's folder")->required();
   c->add_flag("--dry-run", o->dry_run, "say what would be sent; send nothing");
   c->add_option("--only", o->only, "these steps alone: hf,ipfs,lighthouse …")->delimiter(',');
+  c->add_flag("--again", o->again, "send the run once more to a service that named another content id for it");
   c->add_option("--config", o->config, "take the publish section of this recipe, not of the run's own");
   c->add_flag("--json", o->json, "machine-readable answer");
   c->callback([o] { publish_run(*o); });

@@ -13,7 +13,7 @@ namespace mxt::app {
 struct PublishOptions {
   std::string run, config;  // config "": the run's own recipe says where to
   std::vector<std::string> only;
-  bool dry_run = false, json = false;
+  bool dry_run = false, json = false, again = false;
   std::function<void(config::Recipe&)> adjust;  // of the publish section, by a verb's own options
 };
 

@@ -27,6 +27,7 @@ struct Surroundings {
   net::HubSettings hub;
   StopFlag stop = nullptr;
   double poll_seconds = 1;  // between two looks at a chain
+  bool again = false;       // a service that named another content id is sent the run once more
 };
 
 class StepContext {

@@ -216,16 +216,32 @@ TEST(Kubo, WhatIsPinnedThereIsNotSentAgain) {
   EXPECT_EQ(kubo.server().count("POST", "/api/v0/dag/import"), 4u);
 }
 
-TEST(Kubo, AnotherCidIsAnErrorAndTheStepIsNotDone) {
+TEST(Kubo, AnotherCidIsAnErrorAndTheRunIsNotSentAgainUnasked) {
   FakeKubo kubo;
   const FinishedRun f("publish: {ipfs: {api_url: \"" + kubo.url() + "\"}}\n");
   const auto run = open_run(f.path());
+  auto s = surroundings();
   kubo.cid = "bafybeiefgtmjp4u2uhtnb6opqgxzz3cf7nuyyxd3p7w53dpw7gww76id54";
-  EXPECT_EQ(code_of([&] { publish(run, surroundings(), {}, false); }, kubo.cid), Exit::kVerifyFailed);
+  EXPECT_EQ(code_of([&] { publish(run, s, {}, false); }, kubo.cid), Exit::kVerifyFailed);
   EXPECT_EQ(read_json_file(f.path() + "/publish.json")["steps"]["ipfs"]["done"], false);
   kubo.cid = cid_of_run(run, "kubo-v1");
-  publish(run, surroundings(), {}, false);
+  EXPECT_EQ(code_of([&] { publish(run, s, {}, false); }, "publish --again"), Exit::kVerifyFailed);
+  EXPECT_EQ(kubo.server().count("POST", "/api/v0/add"), 1u);
+  s.again = true;
+  publish(run, s, {}, false);
   EXPECT_EQ(read_json_file(f.path() + "/publish.json")["steps"]["ipfs"]["done"], true);
+}
+
+TEST(Kubo, ThatCutsOtherwiseIsSentBlocksWithoutBeingAskedTo) {
+  FakeKubo kubo;
+  const FinishedRun f("publish: {ipfs: {api_url: \"" + kubo.url() + "\"}}\n");
+  publish::Run run = open_run(f.path());
+  kubo.cid = "bafybeiefgtmjp4u2uhtnb6opqgxzz3cf7nuyyxd3p7w53dpw7gww76id54";
+  EXPECT_EQ(code_of([&] { publish(run, surroundings(), {}, false); }, "publish.ipfs.car"), Exit::kVerifyFailed);
+  run.recipe.publish->ipfs->car = true;
+  kubo.cid = cid_of_run(run, "kubo-v1");
+  publish(run, surroundings(), {}, false);
+  EXPECT_EQ(kubo.server().count("POST", "/api/v0/dag/import"), 1u);
 }
 
 TEST(Kubo, WhatGoesWrongAfterItHasSaidTwoHundredIsAnError) {
@@ -311,6 +327,22 @@ TEST(Lighthouse, WhatIsThereThoughItsAnswerWasLostIsNotSentAgain) {
   publish(run, s, {}, false);
   EXPECT_EQ(node.server().count("POST", "/api/v0/add"), sent);
   EXPECT_EQ(read_json_file(f.path() + "/publish.json")["steps"]["lighthouse"]["result"]["cid"], node.cid);
+}
+
+TEST(Lighthouse, ThatNamesAnotherIdIsNotSentTheRunAgainUnaskedButAskedWhatItHas) {
+  FakeKubo node;
+  const FinishedRun f("publish: {lighthouse: {}}\n");
+  const auto run = open_run(f.path());
+  auto s = surroundings({{"LIGHTHOUSE_API_KEY", "k"}, {"LIGHTHOUSE_ENDPOINT", node.url()}});
+  node.cid = "bafybeiefgtmjp4u2uhtnb6opqgxzz3cf7nuyyxd3p7w53dpw7gww76id54";
+  for (int i = 0; i < 2; ++i)
+    EXPECT_EQ(code_of([&] { publish(run, s, {}, false); }, "publish --again"), Exit::kVerifyFailed);
+  EXPECT_EQ(node.server().count("POST", "/api/v0/add"), 1u);
+  EXPECT_EQ(node.server().count("GET", "/api/lighthouse/file_info"), 2u) << "once for each id that it may have";
+  node.cid = cid_of_run(run, "kubo-v1");
+  s.again = true;
+  publish(run, s, {}, false);
+  EXPECT_EQ(node.server().count("POST", "/api/v0/add"), 2u);
 }
 
 TEST(HubStep, AHubThatSaysTheTokenBackPutsItIntoNoLog) {

@@ -44,7 +44,17 @@ class KuboStep : public Step {
     } removed{car};  // whatever becomes of it: it is as large as the model, and made again
     const DagRoot root = computed(c, car);
     const Json result = {{"cid", root.text()}, {"profile", profile_.name}, {"bytes", root.file_bytes}};
-    if (!is_pinned(kubo, root)) car_ ? import_car(kubo, root, car) : add_files(kubo, root);
+    if (is_pinned(kubo, root)) return result;
+    const std::string url = car_ ? import_url() : add_url();
+    refuse_again(c, "Kubo at " + base_, url, root.text());
+    const std::string got = car_ ? import_car(kubo, url, car) : add_files(kubo, url);
+    if (got.empty()) fail_input("Kubo at {}: its answer names no root: nothing is known of what it did", base_);
+    if (got != root.text())
+      named_another(
+          c, url, root.text(),
+          fmt::format("Kubo at {}: says that the run is {}, and it is {} ({}): it did not get these bytes, or "
+                      "cuts them otherwise (publish.ipfs.car: true sends blocks instead of files)",
+                      base_, printable(got.substr(0, 100)), root.text(), profile_.name));
     return result;
   }
 
@@ -94,20 +104,20 @@ class KuboStep : public Step {
     return r;
   }
 
-  // One JSON a line; what it says of the root comes last.
-  void add_files(Service& kubo, const DagRoot& root) const {
-    const net::HttpResponse r = post(kubo, add_url(), folder_form(run_.files, kRoot, true));
+  // Both: the root that it names, "" where it names none. One JSON a line; what it says of the root comes last.
+  std::string add_files(Service& kubo, const std::string& url) const {
+    const net::HttpResponse r = post(kubo, url, folder_form(run_.files, kRoot, true));
     std::string got;
     for (const std::string_view line : split(r.body, '\n')) {
       const Json j = Json::parse(line, nullptr, false);
       if (j.is_object() && j.value("Name", Json()) == Json(kRoot) && j.contains("Hash") && j["Hash"].is_string())
         got = j["Hash"].get<std::string>();
     }
-    compare(got, root);
+    return got;
   }
 
-  void import_car(Service& kubo, const DagRoot& root, const std::string& car) const {
-    const net::HttpResponse r = post(kubo, import_url(), file_form(car, fs::file_size(car)));
+  std::string import_car(Service& kubo, const std::string& url, const std::string& car) const {
+    const net::HttpResponse r = post(kubo, url, file_form(car, fs::file_size(car)));
     std::string got;
     for (const std::string_view line : split(r.body, '\n')) {
       const Json j = Json::parse(line, nullptr, false);
@@ -118,16 +128,7 @@ class KuboStep : public Step {
         fail_input("Kubo at {}: did not pin {}: {}", base_, printable(got.substr(0, 100)),
                    printable(j.at(error).get<std::string>().substr(0, 300)));
     }
-    compare(got, root);
-  }
-
-  void compare(const std::string& got, const DagRoot& root) const {
-    if (got.empty()) fail_input("Kubo at {}: its answer names no root: nothing is known of what it did", base_);
-    if (got != root.text())
-      fail_verify(
-          "Kubo at {}: says that the run is {}, and it is {} ({}): it did not get these bytes, or cuts them "
-          "otherwise (publish.ipfs.car: true sends blocks instead of files)",
-          base_, printable(got.substr(0, 100)), root.text(), profile_.name);
+    return got;
   }
 
   const Run& run_;

@@ -38,6 +38,7 @@ class LighthouseStep : public Step {
     if (c.state().is_object())  // an upload has begun whose answer nobody has heard
       for (const DagRoot& root : expected)
         if (is_there(c, root)) return result_of(root);
+    refuse_again(c, "Lighthouse at " + base_, url(), expected[0].text());
     c.save({{"sending", expected[0].text()}});
     FormBody form = folder_form(run_.files, kLighthouse, false);
     net::HttpRequest q;
@@ -60,9 +61,10 @@ class LighthouseStep : public Step {
     if (got.empty()) fail_input("Lighthouse at {}: its answer names no id", base_);
     for (const DagRoot& root : expected)
       if (got == root.text()) return result_of(root);
-    fail_verify("Lighthouse at {}: says that the run is {}, and it is {} ({}) or {} ({})", base_,
-                printable(got.substr(0, 100)), expected[0].text(), expected[0].profile->name, expected[1].text(),
-                expected[1].profile->name);
+    named_another(c, url(), expected[0].text(),
+                  fmt::format("Lighthouse at {}: says that the run is {}, and it is {} ({}) or {} ({})", base_,
+                              printable(got.substr(0, 100)), expected[0].text(), expected[0].profile->name,
+                              expected[1].text(), expected[1].profile->name));
   }
 
  private:

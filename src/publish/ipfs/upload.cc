@@ -36,6 +36,13 @@ void end(FormBody& form, const std::string& boundary) {
   form.parts.push_back({"\r\n--" + boundary + "--\r\n", "", 0, 0});
 }
 
+constexpr const char* kNotAgain = "it is not sent there again, unless by publish --again";
+
+// What a step keeps that was told another id.
+Json sent_to(const std::string& url, const std::string& expected) {
+  return {{"named_another", {{"url", url}, {"expected", expected}}}};
+}
+
 }  // namespace
 
 FormBody folder_form(const std::vector<TreeEntry>& entries, const std::string& root, bool encode_names) {
@@ -66,6 +73,17 @@ FormBody file_form(const std::string& file, uint64_t bytes) {
   add_part(form, boundary, "run.car", "application/vnd.ipld.car", &e, bytes);
   end(form, boundary);
   return form;
+}
+
+void named_another(const StepContext& c, const std::string& url, const std::string& expected, const std::string& what) {
+  c.save(sent_to(url, expected));
+  fail_verify("{}; {}", what, kNotAgain);
+}
+
+void refuse_again(const StepContext& c, const std::string& service, const std::string& url,
+                  const std::string& expected) {
+  if (!c.around.again && c.state() == sent_to(url, expected))
+    fail_verify("{}: was sent {} and named another id for it; {}", service, expected, kNotAgain);
 }
 
 void require_whole(const net::HttpResponse& answer, const std::string& service) {

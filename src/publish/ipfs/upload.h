@@ -6,6 +6,7 @@
 
 #include "net/http.h"
 #include "publish/ipfs/import.h"
+#include "publish/steps.h"
 
 namespace mxt::publish {
 
@@ -23,5 +24,12 @@ FormBody file_form(const std::string& file, uint64_t bytes);
 // An answer of lines that began with 200 and failed afterwards says so in its trailer X-Stream-Error, or in a line of
 // its own: kBadInput with what `service` says.
 void require_whole(const net::HttpResponse& answer, const std::string& service);
+
+// The run, `expected`, was sent to `url`, and another id came back: kVerifyFailed with `what`; that it did is kept.
+[[noreturn]] void named_another(const StepContext& c, const std::string& url, const std::string& expected,
+                                const std::string& what);
+// That once more, where it was so the last time and sending it again is not asked for.
+void refuse_again(const StepContext& c, const std::string& service, const std::string& url,
+                  const std::string& expected);
 
 }  // namespace mxt::publish
