@@ -19,6 +19,13 @@ std::string used_word(const Payment& p) {
   return p.scheme == Scheme::kExact ? "invalid_exact_evm_nonce_already_used" : "permit2_invalid_nonce";
 }
 
+// By which an answer is kept: identifiers hold no colon, and keys do.
+std::string name_of(const Record& r) { return r.identifier.empty() ? r.key : r.identifier; }
+
+KeptAnswer kept(const Record& r, const Answer& a) {
+  return {name_of(r), r.payment.at("header").get<std::string>(), r.request, a.status, a.headers, a.body};
+}
+
 // The extension payment-identifier: 16–128 of [A-Za-z0-9_-]; "" where there is none. kBadInput for another shape.
 std::string identifier_of(const Payment& p) {
   const auto at = "/extensions/payment-identifier/info/id"_json_pointer;
@@ -45,10 +52,14 @@ std::chrono::system_clock::time_point end_of_answer(const evm::UptoPermit& permi
 }
 
 // One paid request, from its admission to its end.
-class Meter::PaidGrant final : public Grant {
+class Meter::PaidGrant final : public Grant, public std::enable_shared_from_this<PaidGrant> {
  public:
   PaidGrant(Meter& m, Payment p, Record r, net::Headers headers)
-      : meter_(m), payment_(std::move(p)), record_(std::move(r)), headers_(std::move(headers)) {
+      : meter_(m),
+        payment_(std::move(p)),
+        record_(std::move(r)),
+        headers_(std::move(headers)),
+        delivered_(record_.state == State::kAnswered) {
     if (payment_.upto) end_ = end_of_answer(*payment_.upto);
   }
   // One whose end is not on disk may not come in again: it stays inside for as long as this server lives.
@@ -57,27 +68,49 @@ class Meter::PaidGrant final : public Grant {
   }
   net::Headers headers() const override { return headers_; }
   std::optional<std::chrono::system_clock::time_point> end() const override { return end_; }
-  std::function<void(const Answer&)> keeper() const override {
-    if (record_.identifier.empty()) return nullptr;
-    return [&store = meter_.store_, k = KeptAnswer{record_.identifier, record_.payment.at("header").get<std::string>(),
-                                                   record_.request, 0, Json::object(), ""}](const Answer& a) mutable {
-      k.status = a.status;
-      k.headers = a.headers;
-      k.body = a.body;
-      try {
-        store.keep_answer(k);
-      } catch (const Error& e) {
-        log::warn("payment {}: {}", k.identifier, e.what());
-      }
-    };
+  // What upto delivered is owed whatever becomes of this grant; exact is inside until its answer went out.
+  Keeper keeper() override {
+    if (payment_.scheme == Scheme::kExact) {
+      const auto self = shared_from_this();
+      return {[self](const Answer& a) { self->made(a); }, [self] { self->sent(); }};
+    }
+    if (record_.identifier.empty()) return {};
+    return {[&store = meter_.store_, r = record_](const Answer& a) {
+              try {
+                store.keep_answer(kept(r, a));
+              } catch (const Error& e) {
+                log::warn("payment {}: {}", r.identifier, e.what());
+              }
+            },
+            nullptr};
+  }
+  // The payment is spent, and what it bought is there for who did not get it.
+  void made(const Answer& a) {
+    if (!delivered_) return;
+    Record answered = record_;
+    answered.state = State::kAnswered;
+    try {
+      meter_.store_.put_answered(answered, kept(record_, a));
+    } catch (const Error& e) {
+      log::warn("payment {}: {}", record_.key, e.what());
+    }
+  }
+  void sent() {
+    if (!delivered_) return;  // the same payment lets the same request in again
+    record_.state = State::kServed;
+    try {
+      meter_.store_.put_served(record_);
+    } catch (const Error& e) {
+      log::warn("payment {}: {}", record_.key, e.what());
+      on_disk_ = false;
+    }
   }
 
   void finish(int64_t tokens, bool delivered, std::function<void(net::Headers)> then) override {
     try {
       if (payment_.scheme == Scheme::kExact) {
-        then({});
-        if (delivered) keep(State::kServed);  // else the same payment lets the same request in again
-        return;
+        delivered_ = delivered;
+        return then({});
       }
       const evm::U256 used = std::min<evm::U256>(meter_.price_.of(tokens), payment_.upto->amount);
       if (used == 0) {
@@ -113,7 +146,7 @@ class Meter::PaidGrant final : public Grant {
   Record record_;
   net::Headers headers_;
   std::optional<std::chrono::system_clock::time_point> end_;
-  bool on_disk_ = true;
+  bool delivered_, on_disk_ = true;
 };
 
 Meter::Meter(evm::Rpc* rpc, Terms terms, Price price, Store& store,
@@ -200,6 +233,14 @@ std::optional<Answer> Meter::given_before(const Ask& a, const Payment& p) {
   return Answer{kept->status, kept->headers.get<net::Headers>(), kept->body};
 }
 
+// The answer to a payment whose server ended when it may have gone out; absent where newer ones took its place.
+std::optional<Answer> Meter::once_more(const Payment& p, const Record& record) {
+  const auto grant = std::make_shared<PaidGrant>(*this, p, record, net::Headers{});
+  const auto kept = store_.answer_of(name_of(record));
+  if (!kept) return std::nullopt;
+  return Answer{kept->status, kept->headers.get<net::Headers>(), kept->body, [grant] { grant->sent(); }};
+}
+
 // Takes the payment's place among those inside, and finds what is known of it. "" where it may go on.
 std::string Meter::begin(const Ask& a, const Payment& p, int version, Record& record) {
   const std::string key = p.key();
@@ -219,6 +260,7 @@ std::string Meter::begin(const Ask& a, const Payment& p, int version, Record& re
       case State::kOwed:
         return same ? "settlement_pending" : used_word(p);
       case State::kSettled:
+      case State::kAnswered:
         if (!same) return used_word(p);
         record = *known;
         inside_.insert(key);
@@ -263,6 +305,10 @@ void Meter::admit(const Ask& a, std::function<void(Answer)> refuse, std::functio
       }
       return refuse(refusal(a, amount, why == "conflict" ? "payment-identifier belongs to another payment" : why,
                             why == "conflict" ? 409 : 402));
+    }
+    if (record.state == State::kAnswered) {
+      auto again = once_more(p, record);
+      return refuse(again ? std::move(*again) : refusal(a, amount, used_word(p)));
     }
   } catch (const StoreFailed& e) {  // ours, and no business of the client's
     log::warn("{}", e.what());

@@ -21,11 +21,18 @@ struct Ask {
   int64_t prompt_tokens = 0, most_tokens = 0;
 };
 
-// What is said to who has not paid, or, with status 200, once more to who has (payment-identifier).
+// What is said to who has not paid, or, with status 200, once more to who has.
 struct Answer {
   int status = 402;
   net::Headers headers;
   std::string body;
+  std::function<void()> sent = {};  // to be called when the network has it; null where nobody waits for that
+};
+
+// What a grant wants to know of its answer; may outlive the grant, not the meter.
+struct Keeper {
+  std::function<void(const Answer&)> made;  // before its last byte goes out; null: nothing is wanted
+  std::function<void()> sent;               // when the network has it, perhaps without made() before; null: no matter
 };
 
 // A request that is paid for (exact), or whose payment will hold (upto).
@@ -35,12 +42,12 @@ class Grant {
   virtual net::Headers headers() const = 0;  // of the answer's head: PAYMENT-RESPONSE where it is settled
   // When the answer must be over, so that what was used can still be collected; absent: whenever it is.
   virtual std::optional<std::chrono::system_clock::time_point> end() const { return std::nullopt; }
-  // To be called once, with the tokens that were used, and whether they were delivered. upto: what was used is settled,
+  // To be called once, with the tokens that were used, and whether they are delivered. upto: what was used is settled,
   // and `then` gets the PAYMENT-RESPONSE. May call `then` at once or on another thread.
   virtual void finish(int64_t tokens, bool delivered, std::function<void(net::Headers)> then) = 0;
-  // Keeps the answer for who sends the same payment with the same request again; null where the payment does not name
-  // itself. May outlive the grant, not the meter.
-  virtual std::function<void(const Answer&)> keeper() const { return nullptr; }
+  // Keeps the answer for who sends the same payment with the same request again: where the payment names itself
+  // always; of exact until it went out, so that a server that is killed meanwhile answers once and loses nothing.
+  virtual Keeper keeper() { return {}; }
 };
 
 class Meter {
@@ -62,6 +69,7 @@ class Meter {
   std::string check_upto_on_chain(const Payment& p, const evm::U256& amount);
   evm::U256 held(const Payment& p);
   std::optional<Answer> given_before(const Ask& a, const Payment& p);
+  std::optional<Answer> once_more(const Payment& p, const Record& record);
   std::string begin(const Ask& a, const Payment& p, int version, Record& record);
   void leave(const std::string& key);
   net::Headers response(int version, const Payment& p, const Settlement& s, const std::string& amount) const;

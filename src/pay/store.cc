@@ -75,6 +75,18 @@ struct Store::Db {
     int n_ = 0;
   };
 
+  void put(const Record& r) const {
+    Statement s(*this, "INSERT OR REPLACE INTO payments VALUES(?, ?, ?, ?, ?, ?, ?, ?)");
+    s.bind(r.key).bind(r.request).bind(static_cast<int>(r.state)).bind(r.amount).bind(r.payment.dump());
+    s.bind(r.attempts.dump()).bind(r.transaction).bind(r.identifier).step();
+  }
+  void keep(const KeptAnswer& a) const {
+    Statement s(*this, "INSERT OR IGNORE INTO answers VALUES(?, ?, ?, ?, ?, ?)");
+    s.bind(a.name).bind(a.payment).bind(a.request).bind(a.status).bind(a.headers.dump()).bind(a.body).step();
+    Statement old(*this, "DELETE FROM answers WHERE rowid <= (SELECT max(rowid) FROM answers) - ?");
+    old.bind(kMostAnswers).step();
+  }
+
   static Record record(const Statement& s) {
     Record r;
     r.key = s.text(0);
@@ -125,24 +137,45 @@ bool Store::has_transaction(const std::string& hash, const std::string& but_of) 
 
 void Store::put(const Record& r) {
   const std::lock_guard lock(mutex_);
-  Db::Statement s(*db_, "INSERT OR REPLACE INTO payments VALUES(?, ?, ?, ?, ?, ?, ?, ?)");
-  s.bind(r.key).bind(r.request).bind(static_cast<int>(r.state)).bind(r.amount).bind(r.payment.dump());
-  s.bind(r.attempts.dump()).bind(r.transaction).bind(r.identifier).step();
+  db_->put(r);
 }
 
 void Store::keep_answer(const KeptAnswer& a) {
   const std::lock_guard lock(mutex_);
-  Db::Statement s(*db_, "INSERT OR IGNORE INTO answers VALUES(?, ?, ?, ?, ?, ?)");
-  s.bind(a.identifier).bind(a.payment).bind(a.request).bind(a.status).bind(a.headers.dump()).bind(a.body).step();
-  Db::Statement old(*db_, "DELETE FROM answers WHERE rowid <= (SELECT max(rowid) FROM answers) - ?");
-  old.bind(kMostAnswers).step();
+  db_->keep(a);
 }
 
-std::optional<KeptAnswer> Store::answer_of(const std::string& identifier) {
+void Store::put_answered(const Record& r, const KeptAnswer& a) {
+  const std::lock_guard lock(mutex_);
+  db_->run("BEGIN IMMEDIATE");
+  try {
+    db_->keep(a);
+    db_->put(r);
+    db_->run("COMMIT");
+  } catch (const Error&) {
+    sqlite3_exec(db_->db, "ROLLBACK", nullptr, nullptr, nullptr);  // the first failure is the one to be told
+    throw;
+  }
+}
+
+void Store::put_served(const Record& r) {
+  const std::lock_guard lock(mutex_);
+  const struct Unsynced {
+    const Db& db;
+    ~Unsynced() { sqlite3_exec(db.db, "PRAGMA synchronous=FULL", nullptr, nullptr, nullptr); }
+  } unsynced{*db_};
+  db_->run("PRAGMA synchronous=OFF");
+  db_->put(r);
+  if (!r.identifier.empty()) return;
+  Db::Statement s(*db_, "DELETE FROM answers WHERE identifier = ?");
+  s.bind(r.key).step();
+}
+
+std::optional<KeptAnswer> Store::answer_of(const std::string& name) {
   const std::lock_guard lock(mutex_);
   Db::Statement s(*db_, "SELECT payment, request, status, headers, body FROM answers WHERE identifier = ?");
-  if (!s.bind(identifier).step()) return std::nullopt;
-  return KeptAnswer{identifier, s.text(0), s.text(1), s.number(2), Json::parse(s.text(3), nullptr, false), s.text(4)};
+  if (!s.bind(name).step()) return std::nullopt;
+  return KeptAnswer{name, s.text(0), s.text(1), s.number(2), Json::parse(s.text(3), nullptr, false), s.text(4)};
 }
 
 std::vector<Record> Store::in(State state) {

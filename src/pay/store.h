@@ -14,9 +14,9 @@
 
 namespace mxt::pay {
 
-// reserved → (granted, owed: what `upto` used) → sent → settled → served; failed: it came to nothing and may be tried
-// anew.
-enum class State { kReserved, kGranted, kOwed, kSent, kSettled, kServed, kFailed };
+// reserved → (granted, owed: what `upto` used) → sent → settled → answered: its answer is kept, and may have gone out →
+// served; failed: it came to nothing and may be tried anew. On disk they are numbers.
+enum class State { kReserved, kGranted, kOwed, kSent, kSettled, kServed, kFailed, kAnswered };
 
 struct Record {
   std::string key;      // of the payment
@@ -29,9 +29,10 @@ struct Record {
   std::string identifier;  // payment-identifier; "" = none
 };
 
-// What was answered to a payment that names itself.
+// What was answered.
 struct KeptAnswer {
-  std::string identifier, payment, request;  // the payment as it came
+  std::string name;              // the payment's identifier, or its key where it has none
+  std::string payment, request;  // the payment as it came
   int status = 0;
   Json headers;  // [[name, value], …]
   std::string body;
@@ -54,7 +55,10 @@ class Store {
   bool has_transaction(const std::string& hash, const std::string& but_of);  // of another payment than this one
   void put(const Record& r);                                                 // on disk when it returns
   void keep_answer(const KeptAnswer& a);                                     // of the newest kMostAnswers
-  std::optional<KeptAnswer> answer_of(const std::string& identifier);
+  void put_answered(const Record& r, const KeptAnswer& a);                   // both or neither
+  // Served, and its answer forgotten. Not lost with the process, at once; with the machine perhaps.
+  void put_served(const Record& r);
+  std::optional<KeptAnswer> answer_of(const std::string& name);
   static constexpr int kMostAnswers = 10'000;
   std::vector<Record> in(State state);                       // oldest first
   std::vector<Record> under_way(const std::string& prefix);  // granted, owed or sent, of keys that begin so

@@ -271,6 +271,7 @@ class Counted final : public Reply {
   void end(Headers trailers) override { to_->end(std::move(trailers)); }
   bool gone() const override { return to_->gone(); }
   void on_gone(std::function<void()> callback) override { to_->on_gone(std::move(callback)); }
+  void on_sent(std::function<void()> callback) override { to_->on_sent(std::move(callback)); }
 
  private:
   std::shared_ptr<Reply> to_;

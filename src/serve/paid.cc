@@ -34,8 +34,7 @@ constexpr size_t kMostKept = 1 << 20;  // bytes of an answer; a longer one is no
 
 class Kept final : public Reply {
  public:
-  Kept(std::shared_ptr<Reply> to, std::function<void(const pay::Answer&)> keep)
-      : to_(std::move(to)), keep_(std::move(keep)) {}
+  Kept(std::shared_ptr<Reply> to, pay::Keeper keeper) : to_(std::move(to)), keeper_(std::move(keeper)) {}
   void send(HttpAnswer a) override {
     keep({a.status, a.headers, a.body});
     to_->send(std::move(a));
@@ -56,13 +55,17 @@ class Kept final : public Reply {
   }
   bool gone() const override { return to_->gone(); }
   void on_gone(std::function<void()> callback) override { to_->on_gone(std::move(callback)); }
+  void on_sent(std::function<void()> callback) override { to_->on_sent(std::move(callback)); }
 
  private:
+  // Before its last byte goes out.
   void keep(const pay::Answer& a) {
-    if (a.status == 200 && a.body.size() <= kMostKept) keep_(a);
+    if (a.status != 200) return;
+    if (a.body.size() <= kMostKept) keeper_.made(a);
+    if (keeper_.sent) to_->on_sent(std::move(keeper_.sent));
   }
   std::shared_ptr<Reply> to_;
-  std::function<void(const pay::Answer&)> keep_;
+  pay::Keeper keeper_;
   pay::Answer so_far_;
 };
 
@@ -82,8 +85,8 @@ void begin(const std::shared_ptr<Reply>& reply, std::vector<infer::Request> requ
 }  // namespace
 
 std::shared_ptr<Reply> keeping(std::shared_ptr<Reply> reply, const std::shared_ptr<pay::Grant>& grant) {
-  auto keep = grant ? grant->keeper() : nullptr;
-  return keep ? std::make_shared<Kept>(std::move(reply), std::move(keep)) : reply;
+  pay::Keeper keeper = grant ? grant->keeper() : pay::Keeper{};
+  return keeper.made ? std::make_shared<Kept>(std::move(reply), std::move(keeper)) : reply;
 }
 
 std::chrono::steady_clock::time_point paid_until(const std::shared_ptr<pay::Grant>& grant) {
@@ -100,7 +103,11 @@ void when_paid(OperatorState& s, const HttpRequest& http, const std::shared_ptr<
   const pay::Ask ask = ask_of(s, http, requests, per_prompt);
   const auto kept = std::make_shared<std::vector<infer::Request>>(std::move(requests));
   s.settings.meter->admit(
-      ask, [reply](const pay::Answer& r) { reply->send({r.status, r.headers, r.body}); },
+      ask,
+      [reply](const pay::Answer& r) {
+        if (r.sent) reply->on_sent(r.sent);
+        reply->send({r.status, r.headers, r.body});
+      },
       [reply, kept, granted = std::move(granted)](const std::shared_ptr<pay::Grant>& grant) {
         begin(reply, std::move(*kept), grant, granted);
       });

@@ -10,7 +10,7 @@
 
 namespace mxt::serve {
 
-// The reply of a request whose payment names itself (payment-identifier): what goes out is kept for who asks again.
+// The reply of a request whose grant wants to know its answer, and that it went out.
 std::shared_ptr<Reply> keeping(std::shared_ptr<Reply> reply, const std::shared_ptr<pay::Grant>& grant);
 
 // When an answer must be over because its payment is; never for one that is settled, or free (null).

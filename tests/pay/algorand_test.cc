@@ -336,6 +336,7 @@ struct AlgorandShop {
         [&](std::shared_ptr<Grant> g) { said.set_value({"", std::move(g)}); });
     const Outcome o = said.get_future().get();  // the grant goes here, so that who asks next finds nobody inside
     if (o.second) o.second->finish(1000, served, [](const net::Headers&) {});
+    if (o.second && served) o.second->keeper().sent();
     return o.first;
   }
   Json offer() {

@@ -23,6 +23,7 @@ void deliver(const Shop::Outcome& o, int64_t tokens = 700) {
   std::promise<net::Headers> done;
   o.grant->finish(tokens, true, [&](net::Headers h) { done.set_value(std::move(h)); });
   done.get_future().get();
+  if (const Keeper k = o.grant->keeper(); k.sent) k.sent();
 }
 
 TEST(Exact, WhoHasNotPaidIsToldHow) {
@@ -84,6 +85,40 @@ TEST(Exact, AnAnswerThatWasNotDeliveredIsOwedToTheSameRequestEvenAfterAKill) {
   o.grant.reset();
   EXPECT_EQ(shop.balance(merchant()), 2000);
   EXPECT_EQ(shop.admit(a).error(), "invalid_exact_evm_nonce_already_used");
+}
+
+// Nobody can tell whether the last byte of an answer left a server that was killed with it: what was answered is
+// answered again, byte for byte, and nothing new is made for the payment.
+TEST(Exact, AServerKilledAroundAnAnswersLastByteGivesThatAnswerAndNoOther) {
+  Shop shop;
+  NEEDS_CHAIN(shop);
+  for (const int version : {1, 2}) {
+    EvmPayer payer(shop.payer(), 1'000'000);
+    const Ask a = shop.paid(payer, "r", version);
+    const auto before = shop.balance(merchant());
+    {
+      const auto o = shop.admit(a);
+      ASSERT_TRUE(o.grant) << o.error();
+      o.grant->finish(700, true, [](const net::Headers&) {});
+      o.grant->keeper().made({200, {{"X", "y"}}, "the answer"});
+    }  // killed before anybody knows that it went out
+    EXPECT_EQ(shop.store->in(State::kAnswered).size(), 1u);
+    shop.close();
+    shop.open();
+    Ask other = a;
+    other.request = "another";
+    EXPECT_EQ(shop.admit(other).error(), "invalid_exact_evm_nonce_already_used");
+    auto o = shop.admit(a);
+    ASSERT_TRUE(o.refusal && !o.grant);
+    EXPECT_EQ(o.refusal->status, 200);
+    EXPECT_EQ(o.refusal->body, "the answer");
+    EXPECT_EQ(o.refusal->headers, (net::Headers{{"X", "y"}}));
+    EXPECT_EQ(shop.admit(a).error(), "invalid_exact_evm_nonce_already_used") << "while it is answered";
+    o.refusal->sent();
+    o.refusal.reset();
+    EXPECT_EQ(shop.admit(a).error(), "invalid_exact_evm_nonce_already_used") << "once it is";
+    EXPECT_EQ(shop.balance(merchant()), before + 2000);
+  }
 }
 
 TEST(Exact, AServerThatEndsBetweenSendingAndMiningGoesOn) {

@@ -21,6 +21,7 @@ class Collected final : public Reply {
   void end(Headers) override { done = true; }
   bool gone() const override { return false; }
   void on_gone(std::function<void()>) override {}
+  void on_sent(std::function<void()>) override {}
   int status = 0;
   std::string body;
   bool done = false, streamed = false;

@@ -115,6 +115,10 @@ class Outbox final : public Reply {
     }
     callback();
   }
+  void on_sent(std::function<void()> callback) override {
+    std::lock_guard lock(mutex_);
+    if (!gone_) sent_ = std::move(callback);
+  }
 
   // The session's side.
   void client_gone() {
@@ -133,6 +137,11 @@ class Outbox final : public Reply {
   void finished() {
     std::lock_guard lock(mutex_);
     callback_ = nullptr;
+  }
+  // What on_sent() was given, once.
+  std::function<void()> take_sent() {
+    std::lock_guard lock(mutex_);
+    return std::exchange(sent_, nullptr);
   }
   std::optional<HttpAnswer> head() {
     std::lock_guard lock(mutex_);
@@ -160,7 +169,7 @@ class Outbox final : public Reply {
  private:
   mutable std::mutex mutex_;
   size_t max_unsent_, unsent_ = 0;
-  std::function<void()> bell_, callback_;
+  std::function<void()> bell_, callback_, sent_;
   std::optional<HttpAnswer> head_;
   std::deque<std::string> pieces_;
   Headers trailers_;
@@ -289,6 +298,11 @@ class Session : public std::enable_shared_from_this<Session> {
     char byte;
     const auto n = ::recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) outbox->client_gone();
+  }
+
+  void all_sent() {
+    if (const auto sent = outbox_->take_sent()) sent();
+    outbox_.reset();
   }
 
   // After an answer that came before the whole request: ordinary clients write to the end before they read, and a
@@ -427,7 +441,7 @@ class Session : public std::enable_shared_from_this<Session> {
       stream_.socket().cancel(ec);
       outbox->finished();
       co_await write_whole(std::move(a), version, keep, head_only);
-      outbox_.reset();
+      all_sent();
       co_return keep;
     }
     asio::co_spawn(stream_.get_executor(), watch(outbox, turn_), asio::detached);
@@ -465,7 +479,7 @@ class Session : public std::enable_shared_from_this<Session> {
     error_code ec;
     stream_.socket().cancel(ec);
     outbox->finished();
-    outbox_.reset();
+    all_sent();
     co_return keep;
   }
 

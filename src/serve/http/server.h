@@ -39,6 +39,9 @@ class Reply {
   virtual void end(Headers trailers = {}) = 0;  // what is known at the end alone; a client of HTTP/1.0 gets none
   virtual bool gone() const = 0;                // the client has closed, or reads too slowly
   virtual void on_gone(std::function<void()> callback) = 0;  // called once, on any thread; at once where it already has
+  // Asked before send() or end(): called once, at once when the network has all of the answer, on a thread that others'
+  // answers wait for; let go uncalled where the connection ends before. Must not throw.
+  virtual void on_sent(std::function<void()> callback) = 0;
 };
 
 struct HttpSettings {
