@@ -306,12 +306,17 @@ class Verifier {
   VerifyReport& report_;
 };
 
-// RUN/receipt.json says nothing of its own: it must follow from the manifest. It may be absent.
-void check_receipt(const std::string& folder, const Json& manifest, bool published, VerifyReport& report) {
+// RUN/receipt.json says nothing of its own: it must follow from the manifest. It may be absent, and that of a run is
+// said.
+void check_receipt(const std::string& folder, const Json& manifest, const VerifyOptions& options,
+                   VerifyReport& report) {
   const std::string path = folder + "/" + kReceiptName;
   std::error_code ec;
-  const auto kind = (published ? fs::status(path, ec) : fs::symlink_status(path, ec)).type();
-  if (kind == fs::file_type::not_found) return;
+  const auto kind = (options.published ? fs::status(path, ec) : fs::symlink_status(path, ec)).type();
+  if (kind == fs::file_type::not_found) {
+    if (options.of_a_run) report.subjects.push_back(fmt::format("{}: not here, not checked", kReceiptName));
+    return;
+  }
   const auto find = [&](std::string what) { report.findings.push_back({kReceiptName, std::move(what)}); };
   if (kind != fs::file_type::regular) return find("is no file");
   config::Receipt settings;
@@ -456,7 +461,7 @@ VerifyReport verify_text(std::string_view text, const std::string& manifest_path
     verifier.check_subjects();
     if (report.ok()) verifier.check_copy();
     if (options.of_a_run && report.ok()) verifier.check_agreement();
-    check_receipt(records, manifest, options.published, report);
+    check_receipt(records, manifest, options, report);
     check_signature(records + "/" + fs::path(manifest_path).filename().string(), text, manifest, options, report);
   }
   if (options.recipe)

@@ -233,6 +233,8 @@ TEST(Tamper, TheReceiptMustFollowFromTheManifest) {
   EXPECT_EQ(code_of(run.file("receipt.json")), Exit::kVerifyFailed);  // given in the manifest's place
   run.write();
   EXPECT_FALSE(fs::exists(run.file("receipt.json")));  // a new manifest makes an old receipt stale
+  const auto said = verify(run.manifest(), {.of_a_run = true}).subjects;
+  EXPECT_NE(std::find(said.begin(), said.end(), "receipt.json: not here, not checked"), said.end());
 }
 
 TEST(Receipt, OfAnotherVersionMaySayLessAndNothingElse) {
