@@ -177,6 +177,7 @@ Pipeline::Pipeline(const Options& o)
   for (const std::string& line : config::hints(recipe_)) log::info("{}", line);
   // What cannot be is refused before anything is fetched or opened for it.
   check_foreign();
+  if (o_.report && !fs::exists(o_.out + "/train.json")) require_trackers(recipe_);
   if (std::string_view(o_.verb) == "run" && recipe_.eval && recipe_.eval->generation && !recipe_.data.made())
     fail_missing(
         "{}: eval.generation: this build asks for the answers to a synth task's rows alone; for other rows name a task "
@@ -450,12 +451,13 @@ bool Pipeline::train() {
       t.resume = false;
     }
   }
-  Reporter reporter(recipe_, o_.out);
+  std::optional<Reporter> reporter;
+  if (o_.report) reporter.emplace(recipe_, o_.out);
   if (foreign())
     train_foreign(t);
   else
     result_ = train::train(*setup_, plan_, *backend_.ops, t);
-  reporter.finish(!result_.interrupted);
+  if (reporter) reporter->finish(!result_.interrupted);
   if (result_.interrupted) {
     log::info("stopped at step {} of {}, state saved: the same command{} goes on", result_.done, result_.steps,
               std::string_view(o_.verb) == "train" ? " with --resume" : "");

@@ -36,6 +36,7 @@ class Pipeline {
     int64_t resume_from = -1;
     int threads = 0;
     bool write_receipt = true;  // to the recipe's receipt.output, beside OUT/receipt.json
+    bool report = true;         // to train.report_to's trackers
     bool sign = true;           // where the recipe names a key
     int depth = 0;              // how many recipes stand behind this one that start from it
     std::function<void(const train::StepMetrics&)> on_step;  // of this recipe's training; may be empty

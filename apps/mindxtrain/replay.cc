@@ -62,6 +62,7 @@ std::vector<provenance::Finding> replay(const std::string& manifest_path, const 
   o.threads = threads > 0 ? threads : std::min(planned, num_threads());
   o.write_receipt = false;
   o.sign = false;  // another machine may replay, without the key
+  o.report = false;
   Pipeline p(o);
   const bool before = p.before();
   if (before) {

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -56,6 +57,24 @@ track::MlflowLogin mlflow_login() {
           environment("MLFLOW_TRACKING_TOKEN")};
 }
 
+namespace {
+
+std::string mlflow_url(const config::Recipe& recipe) {
+  const std::string url = environment("MLFLOW_TRACKING_URI");
+  if (url.empty())
+    fail_missing("{}: train.report_to: mlflow: which server? set MLFLOW_TRACKING_URI=http://HOST:PORT", recipe.source);
+  return url;
+}
+
+}  // namespace
+
+void require_trackers(const config::Recipe& recipe) {
+  const auto& to = recipe.train.report_to;
+  if (std::find(to.begin(), to.end(), config::Tracker::kMlflow) == to.end()) return;
+  net::HttpClient client({.proxies = proxies()});
+  track::check_mlflow(mlflow_url(recipe), recipe.meta.project, client, mlflow_login());
+}
+
 // A tracker: what it does with curves that have grown, and whether it failed the last time.
 struct Reporter::Sink {
   std::string name;
@@ -74,11 +93,8 @@ Reporter::Reporter(const config::Recipe& recipe, std::string folder)
     if (t == config::Tracker::kTrackio)
       add("trackio", [](const track::Curves& c, bool) { track::write_trackio(c, trackio_folder()); });
     if (t != config::Tracker::kMlflow) continue;
-    const std::string url = environment("MLFLOW_TRACKING_URI");
-    if (url.empty())
-      fail_missing("{}: train.report_to: mlflow: which server? set MLFLOW_TRACKING_URI=http://HOST:PORT",
-                   recipe_.source);
-    const auto run = std::make_shared<track::MlflowRun>(curves_of(folder_, recipe_), url, client_, mlflow_login());
+    const auto run =
+        std::make_shared<track::MlflowRun>(curves_of(folder_, recipe_), mlflow_url(recipe_), client_, mlflow_login());
     log::info("mlflow: {}", run->address());
     add("mlflow", [run](const track::Curves& c, bool last) { last ? run->end(c) : run->send(c); });
   }

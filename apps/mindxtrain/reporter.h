@@ -25,10 +25,13 @@ std::string trackio_folder();
 track::MlflowLogin mlflow_login();
 
 // A thread that reads metrics.jsonl, which the trainer writes, and tells the trackers; training waits for none of them.
+// Before the work whose curves they get. Errors (kMissing): MLflow's server is not named by MLFLOW_TRACKING_URI, or
+// does not answer.
+void require_trackers(const config::Recipe& recipe);
+
 class Reporter {
  public:
-  // Nothing is started where the recipe names no tracker. Errors (kMissing): MLflow's server is not named by
-  // MLFLOW_TRACKING_URI, or does not answer.
+  // Nothing is started where the recipe names no tracker. Errors: as require_trackers().
   Reporter(const config::Recipe& recipe, std::string folder);
   ~Reporter();  // as finish(false)
   Reporter(const Reporter&) = delete;

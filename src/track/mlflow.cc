@@ -67,8 +67,12 @@ class Server {
   bool has_login_ = false;
 };
 
+Json find_experiment(Server& s, const std::string& name) {
+  return s.call("GET", "experiments/get-by-name?experiment_name=" + net::percent_encode(name), {});
+}
+
 std::string experiment(Server& s, const std::string& name) {
-  const Json found = s.call("GET", "experiments/get-by-name?experiment_name=" + net::percent_encode(name), {});
+  const Json found = find_experiment(s, name);
   if (found.is_object()) return found.at("experiment").at("experiment_id");
   return s.call("POST", "experiments/create", {{"name", name}}).at("experiment_id");
 }
@@ -97,6 +101,12 @@ void flatten(const OrderedJson& j, const std::string& at, Json& out) {
 int64_t milliseconds(double seconds) { return static_cast<int64_t>(std::llround(seconds * 1000)); }
 
 }  // namespace
+
+void check_mlflow(const std::string& url, const std::string& project, net::HttpClient& client,
+                  const MlflowLogin& login) {
+  Server server(url, client, login);
+  find_experiment(server, project);
+}
 
 struct MlflowRun::State {
   Server server;

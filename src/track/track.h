@@ -47,6 +47,10 @@ struct MlflowLogin {
   std::string username, password, token;
 };
 
+// Whether the server at `url` answers and lets us in; makes nothing there. Errors: as MlflowRun's.
+void check_mlflow(const std::string& url, const std::string& project, net::HttpClient& client,
+                  const MlflowLogin& login = {});
+
 // A run on the MLflow server at `url` (its REST interface 2.0): the experiment is the project. Made with the recipe as
 // parameters, or found again by the curves' id; then given the points that it has not got. Errors (kMissing): the
 // server cannot be reached or refuses.

@@ -125,6 +125,30 @@ TEST(FirstContact, AMistypedVerbOfAVerbIsNamedWithTheNearest) {
   EXPECT_TRUE(says(run("receipt no/such/manifest.json"), "no/such/manifest.json"));  // a path, no verb
 }
 
+TEST(FirstContact, ATrackerThatIsNotThereIsFoundBeforeTheWorkAndNotAskedByAReplay) {
+  cli::Folder f("tracked");
+  cli::Tiny t;
+  t.extra = "  report_to: [mlflow]\n";
+  write_file_atomic(f / "r.yaml", cli::recipe(t));
+  const std::string command = "run " + (f / "r.yaml") + " --out " + (f / "out");
+  for (const auto& [uri, words] :
+       {std::pair("", "set MLFLOW_TRACKING_URI"), {"http://127.0.0.1:9", "cannot be reached"}}) {
+    const Result r = cli::run(command, std::string("MLFLOW_TRACKING_URI=") + uri);
+    EXPECT_EQ(r.code, 3) << r.out;
+    EXPECT_TRUE(says(r, words)) << r.out;
+    EXPECT_FALSE(fs::exists(f / "out/dataset")) << "nothing was prepared";
+  }
+  t.extra = "  report_to: [trackio]\n";
+  write_file_atomic(f / "r.yaml", cli::recipe(t));
+  const std::string tracker = "TRACKIO_DIR='" + (f / "trackio") + "'";
+  ASSERT_EQ(cli::run(command, tracker).code, 0);
+  ASSERT_TRUE(fs::exists(f / "trackio"));
+  fs::remove_all(f / "trackio");
+  const Result r = cli::run("receipt " + (f / "out") + " --replay", tracker);
+  EXPECT_EQ(r.code, 0) << r.out;
+  EXPECT_FALSE(fs::exists(f / "trackio")) << "a replay is nobody's run";
+}
+
 TEST(FirstContact, TheQuickstartNeedsItsNameAlone) {
   Folder f("no_out");
   write_file_atomic(f / "r.yaml", recipe({.steps = 1}));

@@ -149,6 +149,7 @@ TEST(Mlflow, ACredentialIsSentAndARefusalNamesItsVariables) {
   const std::string none = said({});
   EXPECT_TRUE(names(none, "401") && names(none, "MLFLOW_TRACKING_TOKEN") && names(none, "MLFLOW_TRACKING_USERNAME"))
       << none;
+  EXPECT_THROW(check_mlflow(server.url(), "p", client), Error) << "before a run, too";
   const std::string refused = said({.token = "t"});
   EXPECT_TRUE(names(refused, "403") && names(refused, "MLFLOW_TRACKING_TOKEN")) << refused;
   EXPECT_EQ(sent, "Bearer t");
