@@ -91,6 +91,7 @@ void MetricsLog::write(const StepMetrics& m) {
   const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   std::vector<std::pair<std::string, double>> values{
       {"train/loss", m.loss}, {"train/lr", m.lr}, {"train/grad_norm", m.grad_norm}, {"train/tok_s", m.tok_s}};
+  if (m.mfu) values.emplace_back("train/mfu", *m.mfu);
   if (m.balance_loss) values.emplace_back("train/balance_loss", *m.balance_loss);
   if (m.expert_load) values.emplace_back("train/expert_load", *m.expert_load);
   if (m.eval_loss) values.emplace_back("eval/loss", *m.eval_loss);
