@@ -277,6 +277,7 @@ void write_program(const std::string& file, const train::Setup& s, const kernels
         "plan --dump: a program for {} is made of that device's kernels, and none is here: run it there, or "
         "with --device cpu",
         t.device);
+  if (const fs::path folder = fs::path(file).parent_path(); !folder.empty()) make_folders(folder.string());
   write_file_atomic(file, runtime::print(train::step_program(s, plan, ops), ops));
 }
 

@@ -144,6 +144,8 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
                kind == fs::file_type::directory ? "a folder" : "no regular file");
   temp_ = (p.parent_path() / fmt::format(".{}.{}.{}.tmp", p.filename().string(), getpid(), counter++)).string();
   fd_ = open(temp_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (fd_ < 0 && errno == ENOENT)
+    fail_input("{}: cannot be written: there is no folder {}: make it first", path_, p.parent_path().string());
   if (fd_ < 0) fail_input("{}: cannot be written: {}", path_, why(errno));
 }
 

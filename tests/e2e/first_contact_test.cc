@@ -125,6 +125,16 @@ TEST(FirstContact, AMistypedVerbOfAVerbIsNamedWithTheNearest) {
   EXPECT_TRUE(says(run("receipt no/such/manifest.json"), "no/such/manifest.json"));  // a path, no verb
 }
 
+TEST(FirstContact, APlansProgramIsWrittenIntoAFolderThatIsMade) {
+  cli::Folder f("dumped");
+  write_file_atomic(f / "r.yaml", cli::recipe(cli::Tiny()));
+  const Result r = cli::run("plan " + (f / "r.yaml") + " --dump " + (f / "new/folder/program.txt"));
+  EXPECT_EQ(r.code, 0) << r.out;
+  EXPECT_TRUE(fs::exists(f / "new/folder/program.txt"));
+  EXPECT_TRUE(
+      says(cli::run("cid " + (f / "r.yaml") + " --car " + (f / "none/x.car")), "there is no folder " + (f / "none")));
+}
+
 TEST(FirstContact, ATrackerThatIsNotThereIsFoundBeforeTheWorkAndNotAskedByAReplay) {
   cli::Folder f("tracked");
   cli::Tiny t;
