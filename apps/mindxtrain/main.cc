@@ -38,6 +38,27 @@ std::string plainly(std::string what) {
   return fmt::format("{}: is {}: a number {} is wanted", what.substr(0, at), value, zero ? "above 0" : "of 0 or more");
 }
 
+// CLI11 says of an option that it does not know only that.
+void require_options(const CLI::App& app, const std::vector<std::string>& given) {
+  const CLI::App* verb = &app;
+  std::string name;
+  while (!verb->get_subcommands().empty()) {
+    verb = verb->get_subcommands().front();
+    name += " " + verb->get_name();
+  }
+  std::vector<std::string> known;
+  for (const CLI::App* a = verb; a; a = a->get_parent())
+    for (const CLI::Option* o : a->get_options())
+      for (const std::string& l : o->get_lnames()) known.push_back("--" + l);
+  for (const std::string& word : given) {
+    const std::string option = word.substr(0, word.find('='));
+    if (!option.starts_with("--") || std::find(known.begin(), known.end(), option) != known.end()) continue;
+    const std::string near = nearest(option, known);
+    fail_input("{}: is no option of{}{} (mindxtrain help{} lists them)", printable(option),
+               name.empty() ? " mindxtrain" : name, near.empty() ? "" : fmt::format("; did you mean {}?", near), name);
+  }
+}
+
 int run(int argc, char** argv) {
   CLI::App app{
       "mindxtrain: fine-tunes a language model on your own data and machine. `mindxtrain run recipe.yaml --out DIR` "
@@ -94,6 +115,7 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);  // --help
+    if (dynamic_cast<const CLI::ExtrasError*>(&e)) require_options(app, app.remaining(true));
     log::line(log::Level::kError, "mindxtrain: " + printable(plainly(e.what())) +
                                       " (mindxtrain --help lists verbs, mindxtrain VERB --help their options)");
     return static_cast<int>(Exit::kBadInput);

@@ -125,6 +125,14 @@ TEST(FirstContact, AMistypedVerbOfAVerbIsNamedWithTheNearest) {
   EXPECT_TRUE(says(run("receipt no/such/manifest.json"), "no/such/manifest.json"));  // a path, no verb
 }
 
+TEST(FirstContact, AMistypedOptionIsNamedWithTheNearest) {
+  EXPECT_TRUE(says(run("run r.yaml --outt x"), "--outt: is no option of run; did you mean --out?"));
+  EXPECT_TRUE(says(run("dataset prep r.yaml --out x --thread=2"),
+                   "--thread: is no option of dataset prep; did you mean --threads?"));
+  EXPECT_TRUE(
+      says(run("doctor --frobnicate"), "--frobnicate: is no option of doctor (mindxtrain help doctor lists them)"));
+}
+
 TEST(FirstContact, APlansProgramIsWrittenIntoAFolderThatIsMade) {
   cli::Folder f("dumped");
   write_file_atomic(f / "r.yaml", cli::recipe(cli::Tiny()));
