@@ -159,6 +159,10 @@ TEST_F(HubTest, ErrorsSayWhatToDo) {
   refused([&] { snapshot(); }, Exit::kMissing, "cannot be reached");
   settings.endpoint = "not a url";
   refused([&] { snapshot(); }, Exit::kBadInput, "HF_ENDPOINT");
+  fake.gated = false;
+  settings.endpoint = fake.url();
+  settings.cache_dir = "/proc/cache";
+  refused([&] { snapshot(); }, Exit::kBadInput, "HF_HOME names another cache");
 }
 
 TEST_F(HubTest, OfflineUsesTheCacheAndAsksNobody) {

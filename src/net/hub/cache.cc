@@ -17,6 +17,15 @@
 namespace mxt::net {
 namespace {
 
+// The folder of a file of the cache.
+void make_place_of(const std::string& file) {
+  try {
+    make_folders(fs::path(file).parent_path().string());
+  } catch (const Error& e) {
+    throw Error(e.code(), fmt::format("{}; HF_HOME names another cache", e.what()));
+  }
+}
+
 bool is_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
 
 std::string replace_slashes(std::string s) {
@@ -107,7 +116,7 @@ std::string RepoCache::find_commit(const std::string& revision) const {
 void RepoCache::write_ref(const std::string& revision, const std::string& commit) const {
   if (revision == commit || find_commit(revision) == commit) return;
   const std::string ref = root_ + "/refs/" + revision;
-  make_folders(fs::path(ref).parent_path().string());
+  make_place_of(ref);
   write_file_atomic(ref, commit);
 }
 
@@ -119,7 +128,7 @@ std::string RepoCache::find_file(const std::string& commit, const std::string& p
 
 void RepoCache::link(const std::string& commit, const std::string& path, const std::string& etag) const {
   const std::string e = entry(commit, path);
-  make_folders(fs::path(e).parent_path().string());
+  make_place_of(e);
   std::string target = "../../blobs/" + etag;
   for (char c : path)
     if (c == '/') target = "../" + target;
@@ -136,7 +145,7 @@ void RepoCache::link(const std::string& commit, const std::string& path, const s
 }
 
 BlobLock::BlobLock(const std::string& path, const std::atomic<bool>* cancel) {
-  make_folders(fs::path(path).parent_path().string());
+  make_place_of(path);
   fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (fd_ < 0) fail_input("{}: cannot be written: {}", path, std::strerror(errno));
   while (flock(fd_, LOCK_EX | LOCK_NB) != 0) {
