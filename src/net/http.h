@@ -32,7 +32,7 @@ struct HttpRequest {
   double connect_seconds = 10;  // to connect
   double idle_seconds = 30;     // without a byte
   double total_seconds = 0;     // 0 = no limit
-  double answer_seconds = 0;    // from an answer's head to its end, one more for each 64 KiB; 0 = no limit
+  double answer_seconds = 0;    // from an answer's first byte to its end, one more for each 64 KiB; 0 = no limit
   int redirects = 5;            // followed; 0 = a redirect is the answer. https never goes on to http
   bool leave_origin = true;     // false: a redirect to another origin, or that makes a GET of what sends, is the answer
   int retries = 4;              // after failed connections and 408, 429, 500, 502, 503, 504, for GET and HEAD; waits

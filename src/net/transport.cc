@@ -136,13 +136,13 @@ struct Transport::State {
   bool cancelled() const { return options.cancel && options.cancel->load(std::memory_order_relaxed); }
 
   // Starts an operation and runs it to its end, at most `seconds` (0: for ever) and never past the request's whole
-  // time. `close` makes it end early.
+  // time. `close` makes it end early, as it is where `late` says so, which is asked all the while.
   struct Wait {
     End end = End::kDone;
     error_code ec;
   };
   template <typename Start, typename Close>
-  Wait wait(double seconds, Start&& start, Close&& close) {
+  Wait wait(double seconds, Start&& start, Close&& close, const std::function<bool()>& late = {}) {
     struct Shared {
       bool done = false;
       error_code ec;
@@ -160,8 +160,8 @@ struct Transport::State {
       io.restart();
       io.run_one_for(std::chrono::milliseconds(50));
       if (shared->done) break;
-      const bool stop = cancelled(), late = Clock::now() >= until;
-      if (!stop && !late) continue;
+      const bool stop = cancelled();
+      if (!stop && Clock::now() < until && !(late && late())) continue;
       close();
       for (int i = 0; !shared->done && i < 40; ++i) {  // its buffers must not be touched after this
         io.restart();
@@ -333,38 +333,49 @@ struct Transport::State {
         whole = false;
       }
     std::optional<http::response_parser<http::buffer_body>> parser;
+    uint64_t received = 0;
+    std::optional<Clock::time_point> began;  // its first byte was there
+    const auto too_slow = [&] {
+      if (!began && c.buffer.size() > 0) began = Clock::now();
+      if (!began || r.answer_seconds == 0) return false;
+      const std::chrono::duration<double> gone = Clock::now() - *began;
+      return gone.count() > r.answer_seconds + static_cast<double>(received) / kSlowestAnswer;
+    };
+    const auto slow = [&] {
+      return Exchange{End::kTooSlow, fmt::format("{} bytes of its answer came in time", received)};
+    };
+    const auto gave_up = [&](const Wait& ended) {
+      return ended.end != End::kCancelled && too_slow() ? slow() : failed(ended, End::kBroken);
+    };
     do {  // past 100 Continue and the like
       parser.emplace();
+      began.reset();
       parser->header_limit(kMaxHeaderBytes);
       parser->body_limit(boost::none);
       if (head) parser->skip(true);
       w = wait(
           r.idle_seconds,
-          [&](auto h) { c.with([&](auto& s) { http::async_read_header(s, c.buffer, *parser, std::move(h)); }); },
-          close);
+          [&](auto h) { c.with([&](auto& s) { http::async_read_header(s, c.buffer, *parser, std::move(h)); }); }, close,
+          too_slow);
       *answered = *answered || c.buffer.size() > 0 || parser->got_some();
       if (w.ec == http::error::header_limit || w.ec == http::error::buffer_overflow) return {End::kTooLarge, ""};
-      if (w.ec) return failed(w, End::kBroken);
+      if (w.ec) return gave_up(w);
     } while (parser->get().result_int() / 100 == 1);
+    if (!began) began = Clock::now();
     Headers headers;
     for (const auto& f : parser->get()) headers.emplace_back(std::string(f.name_string()), std::string(f.value()));
     const Headers head_fields = headers;
     if (!sink.headers(static_cast<int>(parser->get().result_int()), std::move(headers))) return {End::kStopped, ""};
     std::vector<char> piece(kPiece);
-    uint64_t received = 0;
-    const auto began = Clock::now();
-    const auto too_slow = [&] {
-      const std::chrono::duration<double> gone = Clock::now() - began;
-      return r.answer_seconds > 0 && gone.count() > r.answer_seconds + static_cast<double>(received) / kSlowestAnswer;
-    };
     while (!parser->is_done()) {
-      if (too_slow()) return {End::kTooSlow, fmt::format("{} bytes of its answer came in time", received)};
+      if (too_slow()) return slow();
       parser->get().body().data = piece.data();
       parser->get().body().size = piece.size();
       w = wait(
           r.idle_seconds,
-          [&](auto h) { c.with([&](auto& s) { http::async_read_some(s, c.buffer, *parser, std::move(h)); }); }, close);
-      if (w.ec && w.ec != http::error::need_buffer) return failed(w, End::kBroken);
+          [&](auto h) { c.with([&](auto& s) { http::async_read_some(s, c.buffer, *parser, std::move(h)); }); }, close,
+          too_slow);
+      if (w.ec && w.ec != http::error::need_buffer) return gave_up(w);
       const size_t got = piece.size() - parser->get().body().size;
       received += got;
       if (got > 0 && !sink.body({piece.data(), got})) return {End::kStopped, ""};

@@ -225,13 +225,15 @@ TEST(Http, AnAnswerThatDripsIsGivenUpAndNotAskedForAgain) {
     ServerResponse a;
     a.body = std::string(r.target == "/large" ? 200'000 : 100, 'x');
     if (r.target == "/drip") a.drip_ms = 50;
+    if (r.target == "/drip/head") a.drip_head_ms = 50;
     return a;
   });
   HttpClient c = quick();
   const auto began = std::chrono::steady_clock::now();
-  expect_error([&] { c.send({.url = s.url("/drip"), .answer_seconds = 0.3}); }, Exit::kMissing, "answers too slowly");
-  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(3)) << "5 s for the whole of it";
-  EXPECT_EQ(s.count("GET", "/drip"), 1u);
+  for (const char* target : {"/drip", "/drip/head"})
+    expect_error([&] { c.send({.url = s.url(target), .answer_seconds = 0.3}); }, Exit::kMissing, "answers too slowly");
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(3)) << "5 and 2 s for the whole of them";
+  EXPECT_EQ(s.count("GET", "/drip"), 2u);
   EXPECT_EQ(c.send({.url = s.url("/large"), .answer_seconds = 0.3}).body.size(), 200'000u);
   HttpRequest small, model;
   small.method = model.method = "POST";

@@ -120,13 +120,17 @@ void TestServer::serve(int fd) {
     }
     if (!has_length) out += "Content-Length: " + std::to_string(a.body.size()) + "\r\n";
     out += "\r\n";
-    if (r.method != "HEAD" && a.drip_ms == 0) out += a.body.substr(0, a.cut_after);
-    send_all(fd, out);
     open = a.cut_after == std::string::npos;
-    for (size_t i = 0; a.drip_ms > 0 && i < a.body.size() && open && !stop_; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(a.drip_ms));
-      open = send(fd, &a.body[i], 1, MSG_NOSIGNAL) == 1;
-    }
+    const auto send_by = [&](const std::string& text, int ms) {
+      if (ms == 0) return send_all(fd, text);
+      for (size_t i = 0; i < text.size() && open && !stop_; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+        open = send(fd, &text[i], 1, MSG_NOSIGNAL) == 1;
+      }
+    };
+    const std::string body = r.method == "HEAD" ? "" : a.body.substr(0, a.cut_after);
+    send_by(out, a.drip_head_ms);
+    send_by(body, a.drip_ms);
   }
   close(fd);
 }

@@ -24,6 +24,7 @@ struct ServerResponse {
   size_t cut_after = std::string::npos;  // sends so many bytes of the body, then closes the connection
   int delay_ms = 0;                      // before the answer
   int drip_ms = 0;                       // before each byte of the body
+  int drip_head_ms = 0;                  // before each byte of the head
 };
 
 class TestServer {
