@@ -1,5 +1,7 @@
 #include "train/adapter.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/error.h"
@@ -179,16 +181,37 @@ bool parts_head(const config::Recipe& recipe) {
 
 namespace {
 
-// PEFT goes by the last part of a target, whatever stands before.
-bool adapts(const config::Lora& lora, const char* module) {
-  return std::any_of(lora.target_modules.begin(), lora.target_modules.end(),
-                     [&](const std::string& t) { return names_module(t, module) || t == "all-linear"; });
+// Whether it holds for this matrix of some layer's experts, whose modules have such names.
+template <typename F>
+bool some_expert(const formats::ModelConfig& model, const char* part, F&& holds) {
+  for (size_t i = 0; i < model.layers.size(); ++i)
+    if (model.layers[i].mlp != formats::LayerSpec::Mlp::kDense &&
+        holds(fmt::format("{}{}.mlp.experts.0.{}", model.family->blocks, i, part)))
+      return true;
+  return false;
 }
 
-// It turns single experts' adapters of the families whose checkpoints hold single experts into stacked ones, and puts
-// gate's and up's where they stand only if down has one too.
+bool adapts(const config::Lora& lora, const formats::ModelConfig& model, const char* part) {
+  return some_expert(model, part, [&](const std::string& module) {
+    return std::any_of(lora.target_modules.begin(), lora.target_modules.end(),
+                       [&](const std::string& t) { return names_module(module, t) || t == "all-linear"; });
+  });
+}
+
+// PEFT turns single experts' adapters of the families whose checkpoints hold single experts into stacked ones: gate's
+// and up's where down has one too, and by the rank and alpha of all.
 bool needs_stacks(const config::Lora& lora, const formats::ModelConfig& model) {
-  return model.num_experts > 0 && (model.family->stacked_adapters || !adapts(lora, "down_proj"));
+  if (model.num_experts == 0) return false;
+  formats::AdapterConfig scales;
+  scales.r = lora.r, scales.lora_alpha = static_cast<double>(lora.alpha);
+  for (const auto& [key, rank] : lora.rank_pattern) scales.rank_pattern.emplace_back(key, rank);
+  for (const auto& [key, alpha] : lora.alpha_pattern)
+    scales.alpha_pattern.emplace_back(key, static_cast<double>(alpha));
+  const auto own = [&](const std::string& module) {
+    return scales.rank(module) != scales.r || scales.alpha(module) != scales.lora_alpha;
+  };
+  return model.family->stacked_adapters || !adapts(lora, model, "down_proj") || some_expert(model, "gate_proj", own) ||
+         some_expert(model, "up_proj", own);
 }
 
 }  // namespace
@@ -203,8 +226,8 @@ void say_beyond_peft(const config::Recipe& recipe, const formats::ModelConfig& m
   if (lora.stack_experts && model.num_experts == 0)
     log::warn("{}: stack_experts: not read, for the model has no experts: remove it", recipe.source);
   if (model.num_experts == 0) return;
-  const bool gate = adapts(lora, "gate_proj"), up = adapts(lora, "up_proj"),
-             experts = gate || up || adapts(lora, "down_proj");
+  const bool gate = adapts(lora, model, "gate_proj"), up = adapts(lora, model, "up_proj"),
+             experts = gate || up || adapts(lora, model, "down_proj");
   if (experts && needs_stacks(lora, model) && !stacks_experts(lora, model))
     log::warn(
         "{}: train.method.stack_experts: false: PEFT reads these experts' adapters stacked alone, and leaves single "

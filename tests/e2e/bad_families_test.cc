@@ -390,7 +390,7 @@ TEST(ExpertTargets, ThatPeftCannotReadAreSaidBeforeTraining) {
   t.steps = 1;
   for (const auto& [targets, said] : {std::pair{"[up_proj, down_proj]", true},
                                       {"[gate_proj, up_proj]", false},
-                                      {"[mlp.up_proj, mlp.down_proj]", true},
+                                      {"[mlp.up_proj, mlp.down_proj]", false},  // of the layer without experts
                                       {"[mlp.gate_proj, 1.mlp.up_proj]", false}}) {
     t.method = fmt::format("{{kind: lora, r: 2, target_modules: {}}}", targets);
     write_file_atomic(f / "r.yaml", cli::recipe(t));
@@ -413,6 +413,7 @@ TEST(ExpertTargets, AreSavedInTheFormThatPeftReads) {
   for (const auto& [model, targets, stacked] :
        {Case{"qwen3_moe_balanced", "[gate_proj, up_proj]", true},
         Case{"qwen3_moe_balanced", "[q_proj, gate_proj, up_proj, down_proj]", false},
+        Case{"qwen3_moe_balanced", "[gate_proj, up_proj, down_proj], alpha_pattern: {up_proj: 9}", true},
         Case{"qwen3_5_moe", "[down_proj]", true}, Case{"gpt_oss", "[gate_proj, up_proj]", true}})
     for (const bool single : {false, true}) {
       t.model = model;

@@ -185,7 +185,8 @@ Section declare(const Lora*) {
           "Experts' adapters are saved as PEFT's target_parameters, a layer's in one, or each by itself.")
       .later()
       .default_is(
-          "stacked where PEFT reads nothing else: Qwen3.5, gpt-oss, and gate_proj and up_proj without down_proj");
+          "stacked where PEFT reads nothing else: Qwen3.5, gpt-oss, gate_proj and up_proj without down_proj, or with a "
+          "rank or alpha of their own");
   d.field("init_adapter", &Lora::init_adapter,
           "PEFT folder to start from; its alpha, rank and rsLoRA must scale as these settings do. `recipe:NAME` = what "
           "that "
