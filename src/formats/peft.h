@@ -46,8 +46,8 @@ struct AdapterConfig {
   std::vector<int64_t> layers_to_transform;  // empty: all
   std::vector<std::string> modules_to_save;  // trained whole, beside the matrices; endings of names
   bool saves_pattern = false;
-  // Whether PEFT would put a matrix on this module: by target_parameters, or by target_modules (where there are any),
-  // exclude_modules and layers_to_transform.
+  // Whether PEFT would put a matrix on this module: by target_parameters, or by target_modules (where there are any of
+  // either), exclude_modules and layers_to_transform.
   bool selects(std::string_view module) const;
   // Whether it does so by target_parameters: then patterns go by the parameter's name.
   bool wraps_weight_of(std::string_view module) const;

@@ -497,6 +497,15 @@ TEST(Peft, SavedModulesAreMatchedAsPeftMatchesThem) {
                  "modules_to_save names \"lm_head\", and");
 }
 
+TEST(Peft, ParametersAloneSelectNoOtherModule) {
+  AdapterConfig c;
+  EXPECT_TRUE(c.selects("model.layers.1.mlp.gate_proj"));  // nothing is said
+  c.target_parameters = {"layers.1.mlp.up_proj.weight"};
+  EXPECT_TRUE(c.selects("model.layers.1.mlp.up_proj"));
+  EXPECT_FALSE(c.selects("model.layers.2.mlp.up_proj"));
+  EXPECT_FALSE(c.selects("model.layers.1.mlp.gate_proj"));
+}
+
 TEST(Peft, AnAdapterThatIsNoNumberIsNamed) {
   TempFolder dir;
   make_folders(dir / "base");

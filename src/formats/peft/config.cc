@@ -142,7 +142,7 @@ bool AdapterConfig::selects(std::string_view module) const {
     });
   };
   if (exclude_is_pattern ? whole_matches(exclude_modules.at(0), module) : named(exclude_modules, false)) return false;
-  if (!target_modules.empty() && !named(target_modules, target_is_pattern)) return false;
+  if (!named(target_modules, target_is_pattern) && !(target_modules.empty() && target_parameters.empty())) return false;
   // A whole name counts whatever its layer.
   if (layers_to_transform.empty() ||
       (!target_is_pattern && std::find(target_modules.begin(), target_modules.end(), module) != target_modules.end()))
