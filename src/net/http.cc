@@ -135,10 +135,11 @@ HttpResponse HttpClient::send(const HttpRequest& r) {
   int redirects = 0, attempt = 0;
   const auto began = std::chrono::steady_clock::now();
   // The whole time is that of all tries: a service that gives a byte now and then is not asked over and over.
-  const auto time_left = [&](double wait) {
+  const auto seconds_left = [&] {
     const std::chrono::duration<double> gone = std::chrono::steady_clock::now() - began;
-    return r.total_seconds == 0 || gone.count() + wait < r.total_seconds;
+    return r.total_seconds - gone.count();
   };
+  const auto time_left = [&](double wait) { return r.total_seconds == 0 || wait < seconds_left(); };
 
   const auto becomes_get = [&](int status) {
     return method != "GET" && method != "HEAD" &&
@@ -174,7 +175,8 @@ HttpResponse HttpClient::send(const HttpRequest& r) {
                                 return announce(t);
                               },
                           .body = [&](std::string_view data) { return take_body(t, data); }};
-    const Exchange e = s_->transport->run(r, url, method, with_body, with_secrets, sink);
+    const Exchange e = s_->transport->run(r, r.total_seconds == 0 ? 0 : std::max(seconds_left(), 0.001), url, method,
+                                          with_body, with_secrets, sink);
     if (t.thrown) std::rethrow_exception(t.thrown);
     if (e.end == Exchange::End::kTooLarge) t.refusal = "its headers are over the limit";
     if (!t.refusal.empty()) fail_input("{}: {}", url.text(), t.refusal);

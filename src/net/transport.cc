@@ -392,7 +392,7 @@ struct Transport::State {
 Transport::Transport(const HttpOptions& options) : s_(std::make_unique<State>(options)) {}
 Transport::~Transport() = default;
 
-Exchange Transport::run(const HttpRequest& r, const Url& url, const std::string& method, bool with_body,
+Exchange Transport::run(const HttpRequest& r, double seconds, const Url& url, const std::string& method, bool with_body,
                         bool with_secrets, const AnswerSink& sink) {
   State& s = *s_;
   if (s.cancelled()) return {End::kCancelled, ""};
@@ -401,10 +401,9 @@ Exchange Transport::run(const HttpRequest& r, const Url& url, const std::string&
   const bool direct = by.empty() || is_this_machine(bare(url.host)) || goes_direct(proxies.none, bare(url.host));
   const auto proxy = direct ? std::nullopt : std::optional(parse_proxy(by));
   const std::string key = url.origin() + (proxy ? " by " + proxy->host + ":" + proxy->port : "");
-  s.total_end =
-      r.total_seconds > 0
-          ? Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(r.total_seconds))
-          : Clock::time_point::max();
+  s.total_end = seconds > 0
+                    ? Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))
+                    : Clock::time_point::max();
   auto request = s.request_of(r, url, method, with_body, with_secrets, proxy);
   // One that acts goes over a new connection: over a kept one nobody could tell whether it was seen.
   const bool may_repeat = r.repeatable || method == "GET" || method == "HEAD";

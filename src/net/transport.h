@@ -43,10 +43,10 @@ class Transport {
   explicit Transport(const HttpOptions& options);
   ~Transport();
   Transport(const Transport&) = delete;
-  // `r` gives header fields, range, body and times; `url` and `method` are those of this hop. Secrets (Authorization,
-  // Cookie) are sent where `with_secrets`.
-  Exchange run(const HttpRequest& r, const Url& url, const std::string& method, bool with_body, bool with_secrets,
-               const AnswerSink& sink);
+  // `r` gives header fields, range, body and times; `url` and `method` are those of this hop; `seconds` are left of the
+  // whole time (0: no limit). Secrets (Authorization, Cookie) are sent where `with_secrets`.
+  Exchange run(const HttpRequest& r, double seconds, const Url& url, const std::string& method, bool with_body,
+               bool with_secrets, const AnswerSink& sink);
 
  private:
   struct State;

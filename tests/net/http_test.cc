@@ -196,6 +196,11 @@ TEST(Http, LimitsHold) {
   expect_error([&] { c.send({.url = s.url("/slow"), .total_seconds = 0.2, .retries = 4}); }, Exit::kMissing,
                "time is out");
   EXPECT_EQ(s.count("GET", "/slow"), before + 1);
+  // The second try has what the first one left, not its own 0.7 s.
+  const auto asked = std::chrono::steady_clock::now();
+  expect_error([&] { c.send({.url = s.url("/slow"), .idle_seconds = 0.7, .total_seconds = 1, .retries = 4}); },
+               Exit::kMissing, "time is out");
+  EXPECT_LT(std::chrono::steady_clock::now() - asked, std::chrono::milliseconds(1350));
   // A wait that the server asks for counts, too: what would be over before it ends is over now.
   const auto began = std::chrono::steady_clock::now();
   EXPECT_EQ(c.send({.url = s.url("/busy"), .total_seconds = 5}).status, 503);
