@@ -24,11 +24,11 @@ std::string trackio_folder();
 // MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_PASSWORD, MLFLOW_TRACKING_TOKEN.
 track::MlflowLogin mlflow_login();
 
-// A thread that reads metrics.jsonl, which the trainer writes, and tells the trackers; training waits for none of them.
 // Before the work whose curves they get. Errors (kMissing): MLflow's server is not named by MLFLOW_TRACKING_URI, or
 // does not answer.
 void require_trackers(const config::Recipe& recipe);
 
+// A thread that reads metrics.jsonl, which the trainer writes, and tells the trackers; training waits for none of them.
 class Reporter {
  public:
   // Nothing is started where the recipe names no tracker. Errors: as require_trackers().
