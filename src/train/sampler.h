@@ -42,8 +42,8 @@ class Sampler {
   Sampler(const Setup& setup, runtime::ParamStore& live, kernels::Ops& ops, Decode decode, std::vector<int32_t> ends,
           const RewardServices& services, const ToolServices& tools);
   // num_generations answers to each prompt, turn after turn where they call tools, and their rewards. What is drawn for
-  // sample k of prompt p depends on (seed, draw, p, k) and the weights alone, not on what else is sampled. kInterrupted
-  // where `stop` is set; kBadInput where a reward fails and the recipe has no value for that.
+  // sample k of prompt p depends on (seed, draw, p · num_generations + k) and the weights alone, not on what else is
+  // sampled. kInterrupted where `stop` is set; kBadInput where a reward fails and the recipe has no value for that.
   std::vector<Rollout> sample(int64_t draw, const std::vector<Prompt>& prompts, StopFlag stop);
 
  private:
