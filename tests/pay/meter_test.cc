@@ -26,6 +26,13 @@ void deliver(const Shop::Outcome& o, int64_t tokens = 700) {
   if (const Keeper k = o.grant->keeper(); k.sent) k.sent();
 }
 
+// What `a` has paid for grants no request but that.
+void expect_no_other_request(Shop& shop, const Ask& a) {
+  Ask other = a;
+  other.request = "another";
+  EXPECT_EQ(shop.admit(other).error(), "invalid_exact_evm_nonce_already_used");
+}
+
 TEST(Exact, WhoHasNotPaidIsToldHow) {
   Shop shop;
   NEEDS_CHAIN(shop);
@@ -58,9 +65,7 @@ TEST(Exact, APaymentIsSettledGrantedOnceAndPaysForOneRequest) {
     deliver(o);
     o.grant.reset();
     EXPECT_EQ(shop.admit(a).error(), "invalid_exact_evm_nonce_already_used");
-    Ask other = a;
-    other.request = "another";
-    EXPECT_EQ(shop.admit(other).error(), "invalid_exact_evm_nonce_already_used");
+    expect_no_other_request(shop, a);
     EXPECT_EQ(shop.balance(merchant()), before + 2000);
   }
 }
@@ -76,9 +81,7 @@ TEST(Exact, AnAnswerThatWasNotDeliveredIsOwedToTheSameRequestEvenAfterAKill) {
   }  // never delivered
   shop.close();
   shop.open();
-  Ask other = a;
-  other.request = "another";
-  EXPECT_EQ(shop.admit(other).error(), "invalid_exact_evm_nonce_already_used");
+  expect_no_other_request(shop, a);
   auto o = shop.admit(a);
   ASSERT_TRUE(o.grant) << o.error();
   deliver(o);
@@ -105,9 +108,7 @@ TEST(Exact, AServerKilledAroundAnAnswersLastByteGivesThatAnswerAndNoOther) {
     EXPECT_EQ(shop.store->in(State::kAnswered).size(), 1u);
     shop.close();
     shop.open();
-    Ask other = a;
-    other.request = "another";
-    EXPECT_EQ(shop.admit(other).error(), "invalid_exact_evm_nonce_already_used");
+    expect_no_other_request(shop, a);
     auto o = shop.admit(a);
     ASSERT_TRUE(o.refusal && !o.grant);
     EXPECT_EQ(o.refusal->status, 200);
